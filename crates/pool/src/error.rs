@@ -1,0 +1,79 @@
+//! The pool's error: a kind that says what the caller should do, the operation, and what happened.
+
+use crate::encoding::Malformed;
+use packstone_media::{MediaError, MediaErrorKind};
+
+/// What the caller should do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Fix the argument; nothing was changed.
+    InvalidInput,
+    /// There is no such thing.
+    NotFound,
+    /// There is one already.
+    AlreadyExists,
+    /// Make room: delete, or grow the pool. Nothing was changed.
+    NoSpace,
+    /// Bytes on media fail their check. Restore from a mirror or a backup.
+    Damaged,
+    /// A medium failed or has gone. Look at the device.
+    Unavailable,
+    /// Written by a newer program, or not offered yet.
+    Unsupported,
+    /// Somebody else is using it; try again later.
+    Busy,
+    /// The pool was opened for reading, or stopped accepting writes after a failed write or flush.
+    ReadOnly,
+}
+
+/// An error of the pool.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation}: {message}")]
+pub struct Error {
+    kind: ErrorKind,
+    operation: &'static str,
+    message: String,
+    #[source]
+    source: Option<Box<MediaError>>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, operation: &'static str, message: impl Into<String>) -> Error {
+        Error {
+            kind,
+            operation,
+            message: message.into(),
+            source: None,
+        }
+    }
+
+    pub(crate) fn damaged(operation: &'static str, message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Damaged, operation, message)
+    }
+
+    pub(crate) fn malformed(operation: &'static str, what: &str, malformed: Malformed) -> Error {
+        Error::damaged(operation, format!("{what} {}", malformed.0))
+    }
+
+    pub(crate) fn media(operation: &'static str, source: MediaError) -> Error {
+        let kind = match source.kind() {
+            MediaErrorKind::Busy => ErrorKind::Busy,
+            MediaErrorKind::NotFound => ErrorKind::NotFound,
+            _ => ErrorKind::Unavailable,
+        };
+        Error {
+            kind,
+            operation,
+            message: source.to_string(),
+            source: Some(Box::new(source)),
+        }
+    }
+
+    /// What the caller should do.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+/// Result of a pool operation.
+pub type Result<T> = std::result::Result<T, Error>;

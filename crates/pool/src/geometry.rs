@@ -1,0 +1,73 @@
+//! From segment numbers to members and byte offsets, and reading bytes that start and end anywhere.
+
+use crate::error::{Error, Result};
+use crate::label::{LABEL_AREA_BYTES, LabelSummary};
+use crate::types::{Location, SECTOR_BYTES, SegmentId};
+use packstone_media::{AlignedBuffer, Media};
+use std::sync::Arc;
+
+/// The members of a pool and how segments lie on them.
+pub(crate) struct Geometry {
+    pub label: LabelSummary,
+    pub members: Vec<Arc<dyn Media>>,
+}
+
+impl Geometry {
+    pub(crate) fn segment_bytes(&self) -> u32 {
+        self.label.segment_bytes
+    }
+
+    /// Largest frame that fits any batch of an empty segment with its directory entry.
+    pub(crate) fn frame_bytes_max(&self) -> u32 {
+        self.segment_bytes() / 2
+    }
+
+    pub(crate) fn member(&self) -> &dyn Media {
+        self.members[0].as_ref()
+    }
+
+    fn offset_bytes(&self, segment: SegmentId, within_bytes: u32) -> u64 {
+        LABEL_AREA_BYTES + u64::from(segment.0) * u64::from(self.segment_bytes()) + u64::from(within_bytes)
+    }
+
+    /// The frame must lie within an existing segment; anything else comes from a damaged structure.
+    pub(crate) fn check_location(&self, location: &Location) -> Result<()> {
+        let end = u64::from(location.offset_bytes) + u64::from(location.packed_bytes);
+        if location.segment.0 >= self.label.segment_count || end > u64::from(self.segment_bytes()) {
+            return Err(Error::damaged(
+                "read record",
+                format!("{location} lies outside the pool"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Reads whole sectors around `[start, end)` of a segment; returns the buffer and where `start` is in it.
+    pub(crate) fn read(&self, segment: SegmentId, start: u32, end: u32) -> Result<(AlignedBuffer, usize)> {
+        let aligned_start = start / SECTOR_BYTES * SECTOR_BYTES;
+        let aligned_end = end.div_ceil(SECTOR_BYTES) * SECTOR_BYTES;
+        let mut buffer = AlignedBuffer::zeroed((aligned_end - aligned_start) as usize);
+        self.member()
+            .read(self.offset_bytes(segment, aligned_start), &mut buffer)
+            .map_err(|e| Error::media("read segment", e))?;
+        Ok((buffer, (start - aligned_start) as usize))
+    }
+
+    /// Writes whole sectors at a sector of a segment.
+    pub(crate) fn write(&self, segment: SegmentId, within_bytes: u32, data: &[u8]) -> Result<()> {
+        assert!(
+            within_bytes as usize + data.len() <= self.segment_bytes() as usize,
+            "a batch must end within its segment"
+        );
+        self.member()
+            .write(self.offset_bytes(segment, within_bytes), data)
+            .map_err(|e| Error::media("write segment", e))
+    }
+
+    pub(crate) fn flush(&self) -> Result<()> {
+        for member in &self.members {
+            member.flush().map_err(|e| Error::media("flush", e))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,216 @@
+//! Which segments are free, who writes to the others, and how many bytes of each are live.
+//!
+//! Live bytes count the footprint of records and nodes that can still be read ([`Location::footprint_bytes`]); headers,
+//! operations and padding are dead as soon as a checkpoint has covered them. A segment that is not open and has no live
+//! bytes is *empty*: it may be written again once a checkpoint that no longer needs its log is durable. The lowest free
+//! segment is taken first, so that a pool in a file keeps to blocks of the host file system that were written before.
+//!
+//! On media a page describes [`SEGMENTS_PER_PAGE`] segments in 8 bytes each: live bytes (4), kind (1), zero (3). Kinds:
+//! 0 free, 1 to 3 log streams, 16 nodes. Pages are fixed in size so that a checkpoint can count the room they take
+//! before it writes them.
+
+use crate::encoding::{Malformed, Reader};
+use crate::types::{Location, SegmentId};
+use std::collections::BTreeSet;
+
+/// Segments described by one usage page.
+pub(crate) const SEGMENTS_PER_PAGE: u32 = 512;
+/// Bytes of a usage page before packing.
+pub(crate) const USAGE_PAGE_BYTES: usize = SEGMENTS_PER_PAGE as usize * 8;
+
+/// What a segment is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentKind {
+    /// Holds nothing; may be opened.
+    Free,
+    /// Log batches of the stream with this number.
+    Log(u8),
+    /// Node batches.
+    Nodes,
+}
+
+impl SegmentKind {
+    fn to_byte(self) -> u8 {
+        match self {
+            SegmentKind::Free => 0,
+            SegmentKind::Log(stream) => stream + 1,
+            SegmentKind::Nodes => 16,
+        }
+    }
+
+    fn from_byte(byte: u8) -> Result<SegmentKind, Malformed> {
+        match byte {
+            0 => Ok(SegmentKind::Free),
+            1..=3 => Ok(SegmentKind::Log(byte - 1)),
+            16 => Ok(SegmentKind::Nodes),
+            _ => Err(Malformed("names an unknown kind of segment")),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub kind: SegmentKind,
+    pub live_bytes: u32,
+}
+
+/// Usage of all segments.
+#[derive(Clone, Debug)]
+pub(crate) struct SegmentTable {
+    segments: Vec<Segment>,
+    free: BTreeSet<SegmentId>,
+    open: BTreeSet<SegmentId>,
+    live_bytes: u64,
+}
+
+impl SegmentTable {
+    pub(crate) fn new(count: u32) -> SegmentTable {
+        SegmentTable {
+            segments: vec![
+                Segment {
+                    kind: SegmentKind::Free,
+                    live_bytes: 0
+                };
+                count as usize
+            ],
+            free: (0..count).map(SegmentId).collect(),
+            open: BTreeSet::new(),
+            live_bytes: 0,
+        }
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.segments.len() as u32
+    }
+
+    pub(crate) fn free_count(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    pub(crate) fn get(&self, id: SegmentId) -> Segment {
+        self.segments[id.0 as usize]
+    }
+
+    pub(crate) fn contains(&self, id: SegmentId) -> bool {
+        id.0 < self.count()
+    }
+
+    pub(crate) fn is_open(&self, id: SegmentId) -> bool {
+        self.open.contains(&id)
+    }
+
+    /// Takes the lowest free segment and opens it.
+    pub(crate) fn allocate(&mut self, kind: SegmentKind) -> Option<SegmentId> {
+        let id = self.free.pop_first()?;
+        self.segments[id.0 as usize] = Segment { kind, live_bytes: 0 };
+        self.open.insert(id);
+        Some(id)
+    }
+
+    /// Opens a segment that somebody else chose: recovery found that the log went on there, or a checkpoint repeats on
+    /// its own copy of the table what it did on the live one.
+    pub(crate) fn open_found(&mut self, id: SegmentId, kind: SegmentKind) {
+        self.free.remove(&id);
+        self.segments[id.0 as usize].kind = kind;
+        self.open.insert(id);
+    }
+
+    /// Nothing more will be appended.
+    pub(crate) fn seal(&mut self, id: SegmentId) {
+        self.open.remove(&id);
+    }
+
+    pub(crate) fn add(&mut self, location: &Location) {
+        self.segments[location.segment.0 as usize].live_bytes += location.footprint_bytes();
+        self.live_bytes += u64::from(location.footprint_bytes());
+    }
+
+    pub(crate) fn release(&mut self, location: &Location) {
+        let segment = &mut self.segments[location.segment.0 as usize];
+        let footprint = location.footprint_bytes();
+        assert!(
+            segment.live_bytes >= footprint,
+            "segment {} would hold less than nothing",
+            location.segment
+        );
+        segment.live_bytes -= footprint;
+        self.live_bytes -= u64::from(footprint);
+    }
+
+    /// Sealed segments without live bytes.
+    pub(crate) fn empty_segments(&self) -> Vec<SegmentId> {
+        self.iter()
+            .filter(|(id, segment)| {
+                segment.kind != SegmentKind::Free && segment.live_bytes == 0 && !self.is_open(*id)
+            })
+            .map(|(id, _)| id)
+            .collect()
+    }
+
+    pub(crate) fn empty_count(&self) -> u32 {
+        self.empty_segments().len() as u32
+    }
+
+    /// The segment may be written again.
+    pub(crate) fn free(&mut self, id: SegmentId) {
+        let segment = &mut self.segments[id.0 as usize];
+        assert!(
+            segment.live_bytes == 0 && !self.open.contains(&id),
+            "segment {id} is still in use"
+        );
+        segment.kind = SegmentKind::Free;
+        self.free.insert(id);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SegmentId, Segment)> + '_ {
+        self.segments
+            .iter()
+            .enumerate()
+            .map(|(at, segment)| (SegmentId(at as u32), *segment))
+    }
+
+    pub(crate) fn page_count(&self) -> u32 {
+        self.count().div_ceil(SEGMENTS_PER_PAGE)
+    }
+
+    /// Content of one page, always [`USAGE_PAGE_BYTES`] long.
+    pub(crate) fn encode_page(&self, page: u32) -> Vec<u8> {
+        let first = (page * SEGMENTS_PER_PAGE) as usize;
+        let mut out = Vec::with_capacity(USAGE_PAGE_BYTES);
+        for segment in self.segments.iter().skip(first).take(SEGMENTS_PER_PAGE as usize) {
+            out.extend_from_slice(&segment.live_bytes.to_le_bytes());
+            out.extend_from_slice(&[segment.kind.to_byte(), 0, 0, 0]);
+        }
+        out.resize(USAGE_PAGE_BYTES, 0);
+        out
+    }
+
+    /// Fills in one page while opening a pool.
+    pub(crate) fn decode_page(
+        &mut self,
+        page: u32,
+        bytes: &[u8],
+        segment_bytes: u32,
+    ) -> Result<(), Malformed> {
+        let mut reader = Reader::new(bytes);
+        for number in page * SEGMENTS_PER_PAGE..self.count().min((page + 1) * SEGMENTS_PER_PAGE) {
+            let live_bytes = reader.u32()?;
+            let kind = SegmentKind::from_byte(reader.u8()?)?;
+            reader.take(3)?;
+            if live_bytes > 2 * segment_bytes || (kind == SegmentKind::Free && live_bytes > 0) {
+                return Err(Malformed("has impossible live bytes"));
+            }
+            let id = SegmentId(number);
+            self.segments[number as usize] = Segment { kind, live_bytes };
+            self.live_bytes += u64::from(live_bytes);
+            if kind != SegmentKind::Free {
+                self.free.remove(&id);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,204 @@
+//! Room: what may be written, what is kept back, and making more.
+//!
+//! Two different things can run out. *Bytes*: live data may fill all segments but the reserve; beyond that a commit gets
+//! `NoSpace`, and what `df` shows as available is exactly what is left until then. *Free segments*: dead bytes may lie
+//! scattered in segments that are not free; then the committer itself makes room (a checkpoint frees empty segments, the
+//! cleaner empties more) before its commit is admitted, so that a later flush cannot run dry.
+//!
+//! The reserve is a sixteenth of the pool, at least 16 segments (a third of a tiny pool): room for the cleaner to work in and for checkpoints.
+//! Transactions that make room may use half of it.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::group_segments;
+use crate::node::NODE_BYTES_MAX;
+use crate::pool::Pool;
+use crate::state::{LOG_STREAMS, State};
+use crate::types::TreeId;
+
+/// Space as a user sees it: what `df` shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Used and available together.
+    pub capacity_bytes: u64,
+    /// Live bytes, on media or waiting to be written.
+    pub used_bytes: u64,
+    /// What can be written, after compression.
+    pub available_bytes: u64,
+}
+
+/// Whether a commit may go ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Admitted,
+    /// There are too few free segments, but bytes enough.
+    NeedsRoom,
+    Full,
+}
+
+/// Attempts to make room for one commit before it gets `NoSpace`.
+const ATTEMPTS_MAX: u32 = 64;
+/// Node bytes that one recent change adds to its tree, rather more than it does.
+const CHANGE_BYTES: u64 = 24;
+
+/// Segments kept back.
+pub(crate) fn reserve_segments(count: u32) -> u32 {
+    (count / 16).max(16).min(count / 3)
+}
+
+/// Bytes that are or will be live, once all that waits is written.
+fn used_bytes(state: &State) -> u64 {
+    let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.change_count());
+    let changes = (state.active.change_count() + frozen) as u64;
+    state.segments.live_bytes() + state.group.bytes + changes * CHANGE_BYTES
+}
+
+/// Segments that the next checkpoint may need at worst.
+pub(crate) fn checkpoint_segments(state: &State, segment_bytes: u32) -> u32 {
+    let changes = state.active.change_count() as u64;
+    let nodes: u64 = state.table_bytes
+        + state
+            .counters
+            .values()
+            .map(|counters| counters.node_bytes)
+            .sum::<u64>();
+    let rewritten =
+        (nodes + nodes / 4 + state.active.memory_bytes() as u64).min(changes * 2 * NODE_BYTES_MAX as u64);
+    let usage = u64::from(state.segments.page_count() + 1) * 4608;
+    (rewritten + usage).div_ceil(u64::from(segment_bytes)) as u32 + 1
+}
+
+fn limit_bytes(state: &State, segment_bytes: u32, may_use_reserve: bool) -> u64 {
+    let count = state.segments.count();
+    let kept = reserve_segments(count) / if may_use_reserve { 2 } else { 1 };
+    u64::from(count - kept) * u64::from(segment_bytes)
+}
+
+fn verdict(state: &State, segment_bytes: u32, bytes: u64, may_use_reserve: bool) -> Verdict {
+    if used_bytes(state) + bytes > limit_bytes(state, segment_bytes, may_use_reserve) {
+        return Verdict::Full;
+    }
+    let log = group_segments(&state.group, segment_bytes).max(LOG_STREAMS as u32)
+        + bytes.div_ceil(u64::from(segment_bytes)) as u32;
+    let floor = if may_use_reserve {
+        log + 1
+    } else {
+        log + checkpoint_segments(state, segment_bytes) + 2
+    };
+    if state.segments.free_count() >= floor {
+        Verdict::Admitted
+    } else {
+        Verdict::NeedsRoom
+    }
+}
+
+impl Pool {
+    /// What `df` shows.
+    pub fn space(&self) -> Space {
+        let state = self.state.read();
+        let capacity_bytes = limit_bytes(&state, self.geometry.segment_bytes(), false);
+        let used_bytes = used_bytes(&state).min(capacity_bytes);
+        Space {
+            capacity_bytes,
+            used_bytes,
+            available_bytes: capacity_bytes - used_bytes,
+        }
+    }
+
+    /// Lets a commit of that size pass, making room if need be.
+    pub(crate) fn admit(&self, bytes: u64, may_use_reserve: bool) -> Result<()> {
+        let segment_bytes = self.geometry.segment_bytes();
+        let mut settled = self.state.read().active.is_empty();
+        let mut stuck = false;
+        for _ in 0..ATTEMPTS_MAX {
+            let verdict = {
+                let state = self.state.read();
+                state.require_writable("commit")?;
+                verdict(&state, segment_bytes, bytes, may_use_reserve)
+            };
+            match verdict {
+                Verdict::Admitted => return Ok(()),
+                // Recent changes are counted by guess; a checkpoint turns the guess into knowledge.
+                Verdict::Full if !settled => {
+                    settled = true;
+                    self.settle()?;
+                }
+                Verdict::Full => break,
+                Verdict::NeedsRoom => {
+                    // Even without a segment won, the waiting group was written and no longer needs its own.
+                    let won = self.make_room()?;
+                    if !won && stuck {
+                        break;
+                    }
+                    stuck = !won;
+                }
+            }
+        }
+        if may_use_reserve {
+            // What makes room must not be refused for want of comfort: the log itself still has to fit.
+            let state = self.state.read();
+            if group_segments(&state.group, segment_bytes) + 1 < state.segments.free_count() {
+                return Ok(());
+            }
+        }
+        Err(Error::new(
+            ErrorKind::NoSpace,
+            "commit",
+            format!("pool {} is full: delete something, or grow the pool", self.name()),
+        ))
+    }
+
+    /// A checkpoint that may fail for want of room.
+    fn settle(&self) -> Result<()> {
+        match self.checkpoint(&mut self.checkpointer.lock()) {
+            Err(error) if error.kind() != ErrorKind::NoSpace => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Frees segments; false when nothing could be won.
+    pub(crate) fn make_room(&self) -> Result<bool> {
+        let free = || self.state.read().segments.free_count();
+        let before = free();
+        let mut cleaner = self.cleaner.lock();
+        // Every round moves a segment's worth at most once into dense segments, so this ends.
+        for _ in 0..2 * self.geometry.label.segment_count {
+            // Somebody else may have made room while we waited.
+            if free() > before {
+                return Ok(true);
+            }
+            let empty = self.state.read().segments.empty_count();
+            let cleaned = if empty == 0 {
+                self.clean_some(&mut cleaner)?
+            } else {
+                0
+            };
+            match self.checkpoint(&mut self.checkpointer.lock()) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(false),
+                Err(error) => return Err(error),
+            }
+            // What was moved may fill the segment it went to only after a few rounds.
+            if empty == 0 && cleaned == 0 {
+                break;
+            }
+        }
+        Ok(free() > before)
+    }
+
+    /// Totals of one tree.
+    pub fn tree_usage(&self, tree: TreeId) -> crate::catalog::TreeUsage {
+        let state = self.state.read();
+        let counters = state.counters.get(&tree).copied().unwrap_or_default();
+        let all_records: u64 = state.counters.values().map(|counters| counters.records).sum();
+        let table_share = if all_records == 0 {
+            0
+        } else {
+            (u128::from(state.table_bytes) * u128::from(counters.records) / u128::from(all_records)) as u64
+        };
+        crate::catalog::TreeUsage {
+            logical_bytes: counters.logical_bytes,
+            stored_bytes: counters.packed_bytes + counters.node_bytes + table_share,
+            records: counters.records,
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests of the whole pool over the simulated device.
+
+mod crashes;
+mod life;
+mod world;

@@ -1,0 +1,75 @@
+//! Crashes: at every media call, and at random moments of a long life.
+
+use super::world::*;
+use rand::Rng;
+
+/// A short life with everything in it; stops at the first error.
+fn short_life(world: &mut World, commits: usize) {
+    for round in 0..commits {
+        let outcome = match round % 7 {
+            3 => world.commit().and_then(|()| world.sync()),
+            5 => world.pool.checkpoint_now().and_then(|()| world.commit()),
+            6 => world.step(),
+            _ => world.commit(),
+        };
+        if outcome.is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn every_media_call_may_be_the_last() {
+    let mut states = 0;
+    for seed in 0..2 {
+        let calls = {
+            let mut world = World::new(seed, 8 << 20);
+            let before = world.media.media_changes();
+            short_life(&mut world, 60);
+            world.media.media_changes() - before
+        };
+        assert!(calls > 30, "{calls} media calls are too few to mean anything");
+        for call in 0..calls {
+            for variant in 0..4 {
+                let mut world = World::new(seed, 8 << 20);
+                world.media.stop_after_changes(world.media.media_changes() + call);
+                short_life(&mut world, 60);
+                world.media.clear_faults();
+                match variant {
+                    0 => world.media.crash_losing_all(),
+                    1 => world.media.crash_losing_nothing(),
+                    _ => world.media.crash(seed * 1000 + call * 10 + variant),
+                }
+                world.reopen_after_crash();
+                if variant == 3 {
+                    world.check_offline();
+                }
+                states += 1;
+            }
+        }
+    }
+    println!("{states} crash states");
+}
+
+#[test]
+fn life_goes_on_after_crashes() {
+    for seed in 100..106 {
+        let mut world = World::new(seed, 12 << 20);
+        world.keys = 600;
+        for crash in 0..40 {
+            for _ in 0..world.rng.random_range(1..120) {
+                match world.rng.random_range(0..100) {
+                    0..75 => world.commit().expect("commits"),
+                    75..85 => world.sync().expect("syncs"),
+                    85..98 => world.step().expect("steps"),
+                    _ => world.pool.checkpoint_now().expect("checkpoints"),
+                }
+            }
+            world.media.crash(seed * 100 + crash);
+            world.reopen_after_crash();
+            if crash % 10 == 9 {
+                world.check_offline();
+            }
+        }
+    }
+}
