@@ -5,7 +5,7 @@
 //! scattered in segments that are not free; then the committer itself makes room (a checkpoint frees empty segments, the
 //! cleaner empties more) before its commit is admitted, so that a later flush cannot run dry.
 //!
-//! The reserve is a sixteenth of the pool, at least 16 segments (a third of a tiny pool): room for the cleaner to work in and for checkpoints.
+//! The reserve is a twelfth of the pool, at least 20 segments (a third of a tiny pool): room for the cleaner to work in and for checkpoints.
 //! Transactions that make room may use half of it.
 
 use crate::error::{Error, ErrorKind, Result};
@@ -42,7 +42,7 @@ const CHANGE_BYTES: u64 = 24;
 
 /// Segments kept back.
 pub(crate) fn reserve_segments(count: u32) -> u32 {
-    (count / 16).max(16).min(count / 3)
+    (count / 12).max(20).min(count / 3)
 }
 
 /// Bytes that are or will be live, once all that waits is written.

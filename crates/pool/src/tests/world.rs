@@ -30,6 +30,8 @@ pub(super) struct World {
     pub rng: SmallRng,
     pub keys: u32,
     pub record_bytes_max: usize,
+    /// Whether states are kept to be compared after a crash; costs a copy of the model a commit.
+    pub will_crash: bool,
     pub items: Items,
     commits: u64,
     acknowledged: u64,
@@ -85,6 +87,7 @@ impl World {
             rng: SmallRng::seed_from_u64(seed),
             keys: 400,
             record_bytes_max: 9000,
+            will_crash: true,
             items: Items::new(),
             commits: 0,
             acknowledged: 0,
@@ -95,7 +98,8 @@ impl World {
 
     /// Commits a random transaction. `NoSpace` leaves everything as it was.
     pub(super) fn commit(&mut self) -> Result<()> {
-        let mut items = self.items.clone();
+        let mut removed = Vec::new();
+        let mut added = Vec::new();
         let mut transaction = self.pool.begin();
         let changes = self.rng.random_range(1..6);
         let deletes = self.rng.random_ratio(1, 4);
@@ -105,7 +109,8 @@ impl World {
             if !touched.insert(key.clone()) {
                 continue;
             }
-            if let Some(old) = items.remove(&key) {
+            if let Some(old) = self.items.get(&key) {
+                removed.push(key.clone());
                 transaction.free(self.tree, old.record);
                 transaction.delete(self.tree, &key);
             }
@@ -127,7 +132,7 @@ impl World {
                     PackedRecord::pack(&content(seed, length), compression),
                 );
                 transaction.put(self.tree, &key, &record.0.to_le_bytes());
-                items.insert(key, Item { record, seed, length });
+                added.push((key, Item { record, seed, length }));
             }
         }
         if deletes {
@@ -135,9 +140,9 @@ impl World {
         }
         transaction.put(self.tree, COUNTER_KEY, &(self.commits + 1).to_le_bytes());
         self.pool.commit(transaction)?;
-        self.items = items;
-        self.commits += 1;
-        self.history.insert(self.commits, self.items.clone());
+        removed.iter().for_each(|key| drop(self.items.remove(key)));
+        self.items.extend(added);
+        self.count_commit();
         Ok(())
     }
 
@@ -154,7 +159,13 @@ impl World {
             self.pool
                 .commit(transaction)
                 .expect("a delete is always admitted");
-            self.commits += 1;
+            self.count_commit();
+        }
+    }
+
+    fn count_commit(&mut self) {
+        self.commits += 1;
+        if self.will_crash {
             self.history.insert(self.commits, self.items.clone());
         }
     }
