@@ -1,0 +1,74 @@
+//! Telling the kernel to drop what it caches, for whoever changes a dataset behind its mount (a rollback, say).
+//!
+//! A notification is a reply that answers nothing: its unique is 0 and its error field holds a code.
+//! Never send one while handling a request on the same inode: the kernel may wait for that request's lock.
+
+use crate::abi::{NOTIFY_INVALIDATE_ENTRY, NOTIFY_INVALIDATE_INODE};
+use crate::reply::{self, ReplyBody};
+use crate::transport::{Sent, Transport};
+use crate::{Error, Result};
+use packstone_fs::Ino;
+use std::io::{self, IoSlice};
+
+/// Drops attributes and all cached pages of an inode.
+pub(crate) fn invalidate_inode(transport: &mut impl Transport, ino: Ino) -> Result<()> {
+    let mut body = ReplyBody::default();
+    body.u64(ino.0);
+    body.u64(0); // from this offset
+    body.u64(0); // to the end
+    send(transport, NOTIFY_INVALIDATE_INODE, &body)
+}
+
+/// Drops what is known of a name, or of its absence.
+pub(crate) fn invalidate_entry(transport: &mut impl Transport, parent: Ino, name: &[u8]) -> Result<()> {
+    let mut body = ReplyBody::default();
+    body.u64(parent.0);
+    body.u32(name.len() as u32);
+    body.u32(0);
+    body.bytes.extend_from_slice(name);
+    body.bytes.push(0);
+    send(transport, NOTIFY_INVALIDATE_ENTRY, &body)
+}
+
+fn send(transport: &mut impl Transport, code: i32, body: &ReplyBody) -> Result<()> {
+    // `header` negates, the way errors are sent; codes are sent as they are.
+    let head = reply::header(0, -code, body.bytes.len());
+    match transport.send(&[IoSlice::new(&head), IoSlice::new(&body.bytes)]) {
+        // Unwanted: the kernel does not have it cached, or is gone. Some kernels say ENOTDIR for a parent that is a
+        // file by now.
+        Ok(Sent::Delivered | Sent::Unwanted) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(()),
+        Err(error) => Err(Error::system("notify the kernel", "send a notification", error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::Received;
+
+    struct Recorder(Vec<u8>);
+
+    impl Transport for Recorder {
+        fn receive(&mut self, _buffer: &mut [u8]) -> io::Result<Received> {
+            Ok(Received::Ended)
+        }
+
+        fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<Sent> {
+            self.0 = parts.iter().flat_map(|part| part.iter().copied()).collect();
+            Ok(Sent::Unwanted)
+        }
+    }
+
+    #[test]
+    fn notifications_carry_a_positive_code_and_no_unique() {
+        let mut recorder = Recorder(Vec::new());
+        invalidate_entry(&mut recorder, Ino(9), b"name").expect("sent");
+        assert_eq!(recorder.0.len(), 16 + 16 + 5);
+        assert_eq!(recorder.0[4..8], 3i32.to_ne_bytes());
+        assert_eq!(recorder.0[8..16], [0; 8]);
+        invalidate_inode(&mut recorder, Ino(9)).expect("sent");
+        assert_eq!(recorder.0.len(), 16 + 24);
+        assert_eq!(recorder.0[4..8], 2i32.to_ne_bytes());
+    }
+}

@@ -1,0 +1,186 @@
+//! One thread's loop: receive, decode, carry out, reply.
+
+use crate::dispatch::dispatch;
+use crate::errno::{self, Failure};
+use crate::negotiate::Agreement;
+use crate::reply::{self, ReplyBody};
+use crate::request::{Header, Request};
+use crate::statistics::RequestCounters;
+use crate::transport::{Received, RequestBuffer, Sent, Transport};
+use packstone_fs::{FileSystem, Ino};
+use std::io::IoSlice;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// Device errors in a row after which a worker gives up; the mount ends with the last one.
+const DEVICE_ERRORS_MAX: u32 = 10;
+const DEVICE_ERROR_PAUSE: Duration = Duration::from_millis(10);
+
+pub(super) struct Worker<T> {
+    filesystem: Arc<FileSystem>,
+    line: T,
+    agreement: Agreement,
+    counters: Arc<RequestCounters>,
+    request: RequestBuffer,
+    body: ReplyBody,
+    /// References the reply in the making hands to the kernel.
+    granted: Vec<Ino>,
+}
+
+impl<T: Transport> Worker<T> {
+    pub(super) fn new(
+        filesystem: Arc<FileSystem>,
+        line: T,
+        agreement: Agreement,
+        counters: Arc<RequestCounters>,
+    ) -> Worker<T> {
+        Worker {
+            filesystem,
+            line,
+            agreement,
+            counters,
+            request: RequestBuffer::new(),
+            body: ReplyBody::default(),
+            granted: Vec::new(),
+        }
+    }
+
+    /// Serves until the mount ends.
+    pub(super) fn run(mut self) {
+        let mut device_errors = 0;
+        while device_errors < DEVICE_ERRORS_MAX {
+            match self.line.receive(self.request.space()) {
+                Ok(Received::Request(length)) => {
+                    device_errors = 0;
+                    self.serve(length);
+                }
+                Ok(Received::Nothing) => {}
+                Ok(Received::Ended) => return,
+                Err(error) => {
+                    device_errors += 1;
+                    tracing::error!(%error, "cannot receive requests");
+                    thread::sleep(DEVICE_ERROR_PAUSE);
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self, length: usize) {
+        let received = self.request.filled(length);
+        let (header, request_body) = match Header::decode(received) {
+            Ok(split) => split,
+            Err(error) => {
+                // Without a header there is nothing to answer.
+                tracing::error!(%error, length, "a request without a header");
+                return;
+            }
+        };
+        self.counters.count(header.opcode_number);
+        self.body.bytes.clear();
+        self.granted.clear();
+        let error = guard(&header, || {
+            let request = Request::decode(header, request_body)?;
+            dispatch(
+                &self.filesystem,
+                &self.agreement,
+                request,
+                &mut self.body,
+                &mut self.granted,
+            )
+        });
+        if error != 0 {
+            self.body.bytes.clear();
+        }
+        if header.wants_reply() {
+            self.reply(&header, error);
+        }
+    }
+
+    fn reply(&mut self, header: &Header, error: i32) {
+        let head = reply::header(header.unique, error, self.body.bytes.len());
+        match self
+            .line
+            .send(&[IoSlice::new(&head), IoSlice::new(&self.body.bytes)])
+        {
+            Ok(Sent::Delivered) if error == 0 => {}
+            Ok(Sent::Delivered | Sent::Unwanted) => self.take_back(),
+            Err(failure) => {
+                tracing::error!(error = %failure, operation = name_of(header), "the kernel refused a reply");
+                self.take_back();
+            }
+        }
+    }
+
+    /// The kernel did not get what was granted, so it will never give it back.
+    fn take_back(&mut self) {
+        for ino in self.granted.drain(..) {
+            self.filesystem.forget(ino, 1);
+        }
+    }
+}
+
+/// The errno of what `work` does, 0 for success. A panic must not leave the kernel, and with it the program that asked,
+/// waiting for ever.
+fn guard(header: &Header, work: impl FnOnce() -> Result<(), Failure>) -> i32 {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(failure)) => report(header, &failure),
+        Err(panic) => {
+            let message = panic_message(&*panic);
+            tracing::error!(
+                operation = name_of(header),
+                ino = header.node.0,
+                message,
+                "a request panicked; answered EIO"
+            );
+            errno::choose(&Failure::Panicked)
+        }
+    }
+}
+
+/// Logs what a person must know of, and chooses the errno.
+fn report(header: &Header, failure: &Failure) -> i32 {
+    let chosen = errno::choose(failure);
+    if errno::is_alarming(failure) {
+        tracing::error!(operation = name_of(header), ino = header.node.0, error = %failure, "answered EIO");
+    } else {
+        tracing::trace!(operation = name_of(header), ino = header.node.0, errno = chosen, error = %failure);
+    }
+    chosen
+}
+
+fn name_of(header: &Header) -> &'static str {
+    header.opcode().map_or("UNKNOWN", |opcode| opcode.name())
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (_, Some(text)) => text,
+        _ => "no message",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_error_of_that_request_alone() {
+        let header = Header {
+            opcode_number: 16,
+            unique: 1,
+            node: Ino(2),
+            uid: 0,
+            gid: 0,
+        };
+        assert_eq!(
+            guard(&header, || panic!("on purpose, number {}", header.unique)),
+            libc::EIO
+        );
+        assert_eq!(guard(&header, || Err(Failure::NotImplemented)), libc::ENOSYS);
+        assert_eq!(guard(&header, || Ok(())), 0);
+    }
+}
