@@ -1,0 +1,201 @@
+//! Threads that drive background work in small steps.
+//!
+//! Each thread repeats one kind of step: after progress it goes on at once, when idle it rests, after an error it
+//! rests longer and longer. An error is logged when it first appears or changes, and so is its end, so that a full disk
+//! does not fill the log too.
+
+use super::Daemon;
+use crate::failure::describe;
+use crate::operations;
+use anyhow::Context;
+use packstone_pool::{BackgroundWork, DatasetState, StepOutcome};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Rest after a step that found nothing to do: the write-out of old commits is the most pressing.
+const FLUSH_REST: Duration = Duration::from_millis(50);
+const OTHER_REST: Duration = Duration::from_millis(100);
+/// Longest rest after repeated errors.
+const ERROR_REST_MAX: Duration = Duration::from_secs(5);
+
+/// The threads, until stopped.
+pub struct Background {
+    stop: Arc<Stop>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Stop {
+    requested: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Stop {
+    fn is_requested(&self) -> bool {
+        *self.requested.lock()
+    }
+
+    fn rest(&self, time: Duration) {
+        let mut requested = self.requested.lock();
+        if !*requested {
+            self.wake.wait_for(&mut requested, time);
+        }
+    }
+}
+
+impl Background {
+    /// Starts every thread.
+    pub fn start(daemon: Arc<Daemon>) -> anyhow::Result<Background> {
+        let mut background = Background {
+            stop: Arc::default(),
+            threads: Vec::new(),
+        };
+        let started = daemon.started;
+        for (name, work, rest) in [
+            ("flush", BackgroundWork::Flush, FLUSH_REST),
+            ("checkpoint", BackgroundWork::Checkpoint, OTHER_REST),
+            ("clean", BackgroundWork::Clean, OTHER_REST),
+        ] {
+            let pool = daemon.pool.clone();
+            background.spawn(name, rest, move || {
+                let outcome = pool.step(work, monotonic_ms(started))?;
+                Ok(outcome == StepOutcome::Progress)
+            })?;
+        }
+        background.spawn("files", OTHER_REST, move || step_files(&daemon))?;
+        Ok(background)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &'static str,
+        rest: Duration,
+        mut step: impl FnMut() -> anyhow::Result<bool> + Send + 'static,
+    ) -> anyhow::Result<()> {
+        let stop = self.stop.clone();
+        let thread = std::thread::Builder::new()
+            .name(name.to_string())
+            .spawn(move || repeat(name, rest, &stop, &mut step))
+            .with_context(|| format!("start the {name} thread"))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Waits until every thread has finished the step it is in.
+    pub fn stop(self) {
+        *self.stop.requested.lock() = true;
+        self.stop.wake.notify_all();
+        for thread in self.threads {
+            // A thread that panicked has taken the process with it.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn monotonic_ms(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+fn repeat(name: &str, rest: Duration, stop: &Stop, step: &mut impl FnMut() -> anyhow::Result<bool>) {
+    let mut last_error: Option<String> = None;
+    let mut error_rest = rest;
+    while !stop.is_requested() {
+        match step() {
+            Ok(more) => {
+                if last_error.take().is_some() {
+                    tracing::info!(work = name, "background work goes on");
+                }
+                error_rest = rest;
+                if !more {
+                    stop.rest(rest);
+                }
+            }
+            Err(error) => {
+                let text = describe(&error);
+                if last_error.as_ref() != Some(&text) {
+                    tracing::error!(
+                        work = name,
+                        error = text,
+                        "background work failed; it will be tried again"
+                    );
+                    last_error = Some(text);
+                }
+                error_rest = (error_rest * 2).min(ERROR_REST_MAX);
+                stop.rest(error_rest);
+            }
+        }
+    }
+}
+
+/// A step of every mounted file system, then a piece of one dataset that is being destroyed.
+fn step_files(daemon: &Daemon) -> anyhow::Result<bool> {
+    let mut more = false;
+    for file_system in daemon.mounts.file_systems() {
+        more |= file_system.step(operations::timestamp_now())?;
+    }
+    let destroying = daemon
+        .pool
+        .datasets()?
+        .into_iter()
+        .find(|dataset| dataset.state == DatasetState::Destroying);
+    if let Some(dataset) = destroying {
+        operations::destroy_step(&daemon.pool, &dataset.name)?;
+        more = true;
+    }
+    Ok(more)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn progress_repeats_at_once_and_stop_ends_a_rest() {
+        let mut background = Background {
+            stop: Arc::default(),
+            threads: Vec::new(),
+        };
+        let steps = Arc::new(AtomicU32::new(0));
+        let counted = steps.clone();
+        // Three steps with progress, then a rest far longer than the test.
+        background
+            .spawn("test", Duration::from_secs(600), move || {
+                Ok(counted.fetch_add(1, Ordering::SeqCst) < 2)
+            })
+            .unwrap();
+        let begun = Instant::now();
+        while steps.load(Ordering::SeqCst) < 3 && begun.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        background.stop();
+        assert_eq!(steps.load(Ordering::SeqCst), 3);
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn errors_are_tried_again() {
+        let mut background = Background {
+            stop: Arc::default(),
+            threads: Vec::new(),
+        };
+        let steps = Arc::new(AtomicU32::new(0));
+        let counted = steps.clone();
+        background
+            .spawn("test", Duration::from_millis(1), move || {
+                match counted.fetch_add(1, Ordering::SeqCst) {
+                    0..3 => Err(anyhow::anyhow!("no luck")),
+                    _ => Ok(false),
+                }
+            })
+            .unwrap();
+        let begun = Instant::now();
+        while steps.load(Ordering::SeqCst) < 5 && begun.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        background.stop();
+        assert!(steps.load(Ordering::SeqCst) >= 5);
+    }
+}
