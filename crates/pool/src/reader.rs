@@ -75,7 +75,9 @@ impl Pool {
         if let Some(bytes) = self.caches.records.get(&id) {
             return Ok(Found::Bytes(bytes));
         }
-        let pending = match self.state.read().recent(id) {
+        // In a statement of its own: the lock must not be held while the table is asked.
+        let recent = self.state.read().recent(id);
+        let pending = match recent {
             Recent::Pending(record) => record,
             Recent::At(location) => return Ok(Found::At(location)),
             Recent::Gone => return Err(not_found(id)),

@@ -2,4 +2,5 @@
 
 mod crashes;
 mod life;
+mod threads;
 mod world;

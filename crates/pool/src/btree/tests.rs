@@ -1,3 +1,5 @@
+//! Trees against a sorted map under random changes, through the packed form of every node.
+
 use super::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

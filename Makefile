@@ -1,0 +1,40 @@
+# Building, testing and trying Packstone. `make help` lists the targets.
+#
+# Each target installs what it needs first (scripts/setup.sh, quick when nothing is missing), so that a fresh Debian 12
+# machine needs no step before it.
+
+export PATH := $(if $(CARGO_HOME),$(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+HARNESS_RELEASE := $(TARGET)/release/packstone-harness
+HARNESS_DEBUG := $(TARGET)/debug/packstone-harness
+
+.DEFAULT_GOAL := build
+.PHONY: help setup build demo test check bench fmt clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: ## install what the other targets need
+	@scripts/setup.sh
+
+build: setup ## build the release binaries: target/release/packstone
+	@cargo build --release --locked --workspace --bins
+
+demo: build ## PostgreSQL with a million click events on a compressed pool (KEEP=1, EVENTS=n, DEMO_DIR=dir)
+	@$(HARNESS_RELEASE) demo
+
+test: setup ## every test, unattended, with one summary line
+	@cargo build --locked --workspace --bins
+	@$(HARNESS_DEBUG) test
+
+check: setup ## formatting, clippy and rustdoc with warnings denied, layout rules, licences
+	@scripts/check.sh
+
+bench: build ## pgbench on an ext4 directory and on Packstone in turns (BENCH_DIR=dir, BENCH_ARGS='--rounds 3')
+	@$(HARNESS_RELEASE) bench $(BENCH_ARGS)
+
+fmt: setup ## format the sources
+	@cargo fmt --all
+
+clean: ## remove everything that was built
+	@cargo clean

@@ -1,0 +1,33 @@
+//! Drives a finished Packstone from outside, as a user would: through the `packstone` command, a mount and PostgreSQL.
+//!
+//! ```text
+//! main ──► demo    one million click events on a compressed pool, then a table of sizes
+//!     ├──► bench   pgbench on an ext4 directory and on Packstone, in turns
+//!     ├──► runner  every test of the workspace, one summary line
+//!     └──► layout  the rules of house style that a program can check
+//! tests/           end-to-end tests: crashes, full pools, life of daemons and mounts
+//!
+//! below them: fixture (what a test starts with), packstone (the command), cluster (a PostgreSQL server), ledger (what
+//!             clients saw committed), relations (sizes of tables and indexes), events (generated click events),
+//!             process, scratch, requirements, render
+//! ```
+//!
+//! Invariants:
+//! - Nothing here links `pool`, `fs` or `fuse`: what is measured and crashed is the program that users get.
+//! - Only processes that this crate started are signalled, and everything it mounts or creates it removes again.
+//! - Every pool made here has a state directory of its own, so a user's pools are never touched.
+
+pub mod bench;
+pub mod cluster;
+pub mod demo;
+pub mod events;
+pub mod fixture;
+pub mod layout;
+pub mod ledger;
+pub mod packstone;
+pub mod process;
+pub mod relations;
+pub mod render;
+pub mod requirements;
+pub mod runner;
+pub mod scratch;
