@@ -5,7 +5,8 @@
 //! points by location, for it is what resolves record ids.
 //!
 //! Invariants: all leaves have level 0 and a child's level is one less than its parent's, checked at every step, so that
-//! no damaged pointer can lead into a loop.
+//! no damaged pointer can lead into a loop. The keys of a node lie between the key that leads to it and the next one
+//! of its parent, checked wherever more than one path is followed, so that a node to which many pointers lead is met once.
 
 mod apply;
 
@@ -43,6 +44,50 @@ pub(crate) fn load_level<S: NodeStore>(store: &S, pointer: &S::Pointer, level: u
                 "node {pointer:?} has level {} where {level} was due",
                 node.level()
             ),
+        ));
+    }
+    Ok(node)
+}
+
+/// Keys that may lie below a pointer: from `low` on, and below `high`.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Bounds<'a> {
+    low: Option<&'a [u8]>,
+    high: Option<&'a [u8]>,
+}
+
+impl<'a> Bounds<'a> {
+    /// Bounds of a child. The first key of a node counts as lower than anything.
+    pub(crate) fn of_child(self, node: &'a Node, at: usize) -> Bounds<'a> {
+        Bounds {
+            low: if at == 0 { self.low } else { Some(node.key(at)) },
+            high: if at + 1 < node.len() {
+                Some(node.key(at + 1))
+            } else {
+                self.high
+            },
+        }
+    }
+
+    fn hold(self, node: &Node) -> bool {
+        node.is_empty()
+            || (self.low.is_none_or(|low| low <= node.key(0))
+                && self.high.is_none_or(|high| node.key(node.len() - 1) < high))
+    }
+}
+
+/// Loads a node and checks that it and its keys are where they claim to be.
+pub(crate) fn load_within<S: NodeStore>(
+    store: &S,
+    pointer: &S::Pointer,
+    level: u8,
+    bounds: Bounds<'_>,
+) -> Result<Arc<Node>> {
+    let node = load_level(store, pointer, level)?;
+    if !bounds.hold(&node) {
+        return Err(Error::damaged(
+            "read tree node",
+            format!("node {pointer:?} holds keys that belong elsewhere"),
         ));
     }
     Ok(node)
@@ -102,7 +147,13 @@ pub(crate) fn scan<S: NodeStore>(
 ) -> Result<Vec<Pair>> {
     let mut out = Vec::new();
     if let Some(root) = root {
-        scan_below(store, &root.pointer, root.level, window, &mut out)?;
+        scan_below(
+            store,
+            (&root.pointer, root.level),
+            Bounds::default(),
+            window,
+            &mut out,
+        )?;
     }
     Ok(out)
 }
@@ -110,12 +161,12 @@ pub(crate) fn scan<S: NodeStore>(
 /// Returns false once nothing further can be in the window.
 fn scan_below<S: NodeStore>(
     store: &S,
-    pointer: &S::Pointer,
-    level: u8,
+    (pointer, level): (&S::Pointer, u8),
+    bounds: Bounds<'_>,
     window: Window<'_>,
     out: &mut Vec<Pair>,
 ) -> Result<bool> {
-    let node = load_level(store, pointer, level)?;
+    let node = load_within(store, pointer, level, bounds)?;
     let first = match window.from {
         Bound::Unbounded => 0,
         Bound::Included(key) | Bound::Excluded(key) if level > 0 => node.child_for(key),
@@ -126,7 +177,9 @@ fn scan_below<S: NodeStore>(
             return Ok(false);
         }
         if level > 0 {
-            if !scan_below(store, &child_pointer::<S>(&node, at)?, level - 1, window, out)? {
+            let child = child_pointer::<S>(&node, at)?;
+            let bounds = bounds.of_child(&node, at);
+            if !scan_below(store, (&child, level - 1), bounds, window, out)? {
                 return Ok(false);
             }
         } else if above(node.key(at), window.from) {
@@ -144,19 +197,25 @@ pub(crate) fn scan_back<S: NodeStore>(
 ) -> Result<Vec<Pair>> {
     let mut out = Vec::new();
     if let Some(root) = root {
-        scan_back_below(store, &root.pointer, root.level, window, &mut out)?;
+        scan_back_below(
+            store,
+            (&root.pointer, root.level),
+            Bounds::default(),
+            window,
+            &mut out,
+        )?;
     }
     Ok(out)
 }
 
 fn scan_back_below<S: NodeStore>(
     store: &S,
-    pointer: &S::Pointer,
-    level: u8,
+    (pointer, level): (&S::Pointer, u8),
+    bounds: Bounds<'_>,
     window: Window<'_>,
     out: &mut Vec<Pair>,
 ) -> Result<bool> {
-    let node = load_level(store, pointer, level)?;
+    let node = load_within(store, pointer, level, bounds)?;
     let end = match window.to {
         Bound::Unbounded => node.len(),
         Bound::Included(key) | Bound::Excluded(key) if level > 0 => (node.child_for(key) + 1).min(node.len()),
@@ -167,7 +226,9 @@ fn scan_back_below<S: NodeStore>(
             return Ok(false);
         }
         if level > 0 {
-            if !scan_back_below(store, &child_pointer::<S>(&node, at)?, level - 1, window, out)? {
+            let child = child_pointer::<S>(&node, at)?;
+            let bounds = bounds.of_child(&node, at);
+            if !scan_back_below(store, (&child, level - 1), bounds, window, out)? {
                 return Ok(false);
             }
         } else if !above(node.key(at), window.from) {
@@ -185,16 +246,23 @@ pub(crate) fn walk<S: NodeStore>(
     root: Option<&Root<S::Pointer>>,
     visit: &mut dyn FnMut(&S::Pointer, &Node) -> Result<()>,
 ) -> Result<()> {
-    let Some(root) = root else { return Ok(()) };
-    let mut stack = vec![(root.pointer.clone(), root.level)];
-    while let Some((pointer, level)) = stack.pop() {
-        let node = load_level(store, &pointer, level)?;
-        visit(&pointer, &node)?;
-        if level > 0 {
-            for at in (0..node.len()).rev() {
-                stack.push((child_pointer::<S>(&node, at)?, level - 1));
-            }
-        }
+    root.map_or(Ok(()), |root| {
+        walk_below(store, &root.pointer, root.level, Bounds::default(), visit)
+    })
+}
+
+fn walk_below<S: NodeStore>(
+    store: &S,
+    pointer: &S::Pointer,
+    level: u8,
+    bounds: Bounds<'_>,
+    visit: &mut dyn FnMut(&S::Pointer, &Node) -> Result<()>,
+) -> Result<()> {
+    let node = load_within(store, pointer, level, bounds)?;
+    visit(pointer, &node)?;
+    for at in 0..if level > 0 { node.len() } else { 0 } {
+        let child = child_pointer::<S>(&node, at)?;
+        walk_below(store, &child, level - 1, bounds.of_child(&node, at), visit)?;
     }
     Ok(())
 }

@@ -194,8 +194,14 @@ impl Pool {
         }
         let tree = {
             let mut state = self.state.write();
-            state.next_tree += 1;
-            TreeId(state.next_tree - 1)
+            let tree = state.next_tree;
+            state.next_tree = tree.checked_add(1).ok_or_else(|| {
+                Error::damaged(
+                    OPERATION,
+                    "the catalog says that all tree numbers have been given out",
+                )
+            })?;
+            TreeId(tree)
         };
         let dataset = Dataset {
             name: name.to_owned(),

@@ -144,10 +144,11 @@ impl Checker<'_> {
                     id.0
                 ));
             }
-            end = (
-                place.segment,
-                place.offset_bytes.saturating_add(place.packed_bytes),
-            );
+            let place_end = place.offset_bytes.saturating_add(place.packed_bytes);
+            end = match end {
+                (segment, before) if segment == place.segment => (segment, place_end.max(before)),
+                _ => (place.segment, place_end),
+            };
             let raw =
                 read_frame(&self.pool.geometry, place).and_then(|frame| unpack(&frame, place.raw_bytes));
             if let Some(raw) = self.tolerate(&format!("record {}", id.0), raw)?

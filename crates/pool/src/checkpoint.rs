@@ -17,7 +17,7 @@ mod usage;
 pub(crate) use usage::read_usage;
 
 use crate::cache::PlaceKey;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::plan_group;
 use crate::node::Node;
 use crate::node_writer::NodeWriter;
@@ -92,6 +92,8 @@ struct Applied {
 impl Pool {
     /// Writes a checkpoint now. `NoSpace` when the trees do not fit; nothing is lost then.
     pub(crate) fn checkpoint(&self, checkpointer: &mut Checkpointer) -> Result<()> {
+        // Also where a frozen state is tried again: a write may have failed since.
+        self.state.read().require_writable("checkpoint")?;
         let freeze = match checkpointer.frozen.take() {
             Some(freeze) => freeze,
             None => self.freeze()?,
@@ -183,7 +185,10 @@ impl Pool {
             checkpointer.usage_index.as_ref(),
             &forced,
         )?;
+        self.refuse_distrusted(&writer.image)?;
         self.stop_on_error(self.geometry.flush())?;
+        // A flush that failed elsewhere may have let this one succeed for nothing.
+        self.state.read().require_writable("checkpoint")?;
         let slot = Slot {
             pool_id: self.geometry.label.pool_id,
             number: writer.number,
@@ -203,7 +208,22 @@ impl Pool {
         };
         self.stop_on_error(write_slot(self.geometry.member(), &self.geometry.label, &slot))?;
         self.stop_on_error(self.geometry.flush())?;
+        self.state.read().require_writable("checkpoint")?;
         Ok((applied, pages))
+    }
+
+    /// A checkpoint frees segments; one made from usage that is known to be wrong would free live data.
+    fn refuse_distrusted(&self, image: &SegmentTable) -> Result<()> {
+        let live = self.state.read().segments.mismatch();
+        let Some(segment) = image.mismatch().or(live) else {
+            return Ok(());
+        };
+        self.stop_on_error(Err(Error::damaged(
+            "write checkpoint",
+            format!(
+                "the usage kept for segment {segment} contradicts the record table: open the pool for reading only and copy what is in it"
+            ),
+        )))
     }
 
     /// After the slot is durable: readers see the new trees, empty segments become free.
@@ -247,8 +267,11 @@ impl Pool {
             // Free in the image but not in the live table: emptied before the freeze, or opened by the log since.
             let live = state.segments.get(segment);
             if usage.kind == SegmentKind::Free && freeze.image.get(segment).kind != SegmentKind::Free {
-                assert!(live.live_bytes == 0, "segment {segment} came back to life");
-                state.segments.free(segment);
+                if live.live_bytes == 0 && !state.segments.is_open(segment) {
+                    state.segments.free(segment);
+                } else {
+                    state.segments.distrust(segment);
+                }
             }
         }
         state.written.nodes += writer.written_bytes;

@@ -66,7 +66,7 @@ impl Pool {
         let segment_bytes = self.geometry.segment_bytes();
         // What one victim holds may fill the open segment and begin another.
         let needed =
-            checkpoint_segments(&state, segment_bytes) + group_segments(&state.group, segment_bytes) + 2;
+            checkpoint_segments(&state, segment_bytes, 0) + group_segments(&state.group, segment_bytes) + 2;
         state.segments.free_count() >= needed
     }
 

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::label::{LABEL_AREA_BYTES, LabelSummary};
-use crate::types::{Location, SECTOR_BYTES, SegmentId};
+use crate::types::{Location, RECORD_RAW_BYTES_MAX, SECTOR_BYTES, SegmentId};
 use packstone_media::{AlignedBuffer, Media};
 use std::sync::Arc;
 
@@ -37,6 +37,12 @@ impl Geometry {
             return Err(Error::damaged(
                 "read record",
                 format!("{location} lies outside the pool"),
+            ));
+        }
+        if location.raw_bytes > RECORD_RAW_BYTES_MAX {
+            return Err(Error::damaged(
+                "read record",
+                format!("{location} is longer than any record"),
             ));
         }
         Ok(())

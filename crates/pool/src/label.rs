@@ -23,6 +23,7 @@
 
 use crate::encoding::{Malformed, Reader, put_bytes};
 use crate::error::{Error, ErrorKind, Result};
+use crate::segments::SegmentTable;
 use crate::types::SECTOR_BYTES;
 use packstone_media::{AlignedBuffer, Media};
 use xxhash_rust::xxh3::xxh3_128;
@@ -84,6 +85,7 @@ impl LabelSummary {
             ));
         }
         let segment_bytes = segment_bytes.unwrap_or_else(|| default_segment_bytes(size_bytes));
+        let segment_count_max = SegmentTable::count_max(segment_bytes);
         if !segment_bytes.is_power_of_two() || !(256 << 10..=64 << 20).contains(&segment_bytes) {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
@@ -98,6 +100,15 @@ impl LabelSummary {
                 ErrorKind::InvalidInput,
                 "create pool",
                 format!("a member of {size_bytes} bytes is too small: {MEMBER_BYTES_MIN} bytes is the least"),
+            ));
+        }
+        if segment_count > segment_count_max {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "create pool",
+                format!(
+                    "a member of {size_bytes} bytes has more than {segment_count_max} segments of {segment_bytes} bytes: use larger segments"
+                ),
             ));
         }
         let mut member_seed = pool_id.to_vec();
@@ -145,7 +156,8 @@ impl LabelSummary {
         let fits = u64::from(label.segment_count) * u64::from(label.segment_bytes) <= room_bytes;
         let sane =
             label.segment_bytes.is_power_of_two() && (256 << 10..=64 << 20).contains(&label.segment_bytes);
-        if !fits || !sane || label.segment_count < SEGMENTS_MIN || label.first_segment != 0 {
+        let countable = label.segment_count <= SegmentTable::count_max(label.segment_bytes);
+        if !fits || !sane || !countable || label.segment_count < SEGMENTS_MIN || label.first_segment != 0 {
             return Err(LabelProblem::Malformed(Malformed("has an impossible geometry")));
         }
         Ok(label)
@@ -215,15 +227,21 @@ pub(crate) fn open_sector(sector: &[u8]) -> Option<&[u8]> {
     (packstone_codec::checksum(content).to_le_bytes() == checksum).then_some(content)
 }
 
-/// A power of two from 1 to 16 MiB that gives about a thousand segments.
+/// A power of two from 1 to 16 MiB that gives about a thousand segments; more where there would be too many to count.
 fn default_segment_bytes(size_bytes: u64) -> u32 {
     let wanted = (size_bytes / 1024).clamp(1 << 20, 16 << 20);
-    1 << wanted.ilog2()
+    let mut segment_bytes = 1 << wanted.ilog2();
+    while size_bytes / u64::from(segment_bytes) > u64::from(SegmentTable::count_max(segment_bytes))
+        && segment_bytes < 64 << 20
+    {
+        segment_bytes *= 2;
+    }
+    segment_bytes
 }
 
 /// Start of the tail label area of a member of that size.
 pub(crate) fn tail_offset_bytes(size_bytes: u64) -> u64 {
-    (size_bytes - LABEL_AREA_BYTES) / u64::from(SECTOR_BYTES) * u64::from(SECTOR_BYTES)
+    size_bytes.saturating_sub(LABEL_AREA_BYTES) / u64::from(SECTOR_BYTES) * u64::from(SECTOR_BYTES)
 }
 
 /// Writes the label at both ends; the caller flushes.

@@ -16,9 +16,10 @@ use crate::segments::{SegmentKind, SegmentTable};
 use crate::slot::{Cursor, Slot, read_slots};
 use crate::state::{Counters, LOG_STREAMS, State};
 use crate::stores::{TableStore, TreeStore};
-use crate::types::{SECTOR_BYTES, TreeId};
+use crate::types::{NUMBER_MAX, RECORD_RAW_BYTES_MAX, SECTOR_BYTES, SegmentId, TreeId};
 use packstone_media::Media;
 use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -230,13 +231,41 @@ fn check_slot(geometry: &Geometry, slot: &Slot) -> Result<()> {
             || cursor.offset_bytes % SECTOR_BYTES != 0
     };
     let count = slot.cursors.len();
-    if !(LOG_STREAMS..=LOG_STREAMS + 1).contains(&count) || slot.cursors.iter().any(bad_cursor) {
+    let segments: BTreeSet<SegmentId> = slot.cursors.iter().map(|cursor| cursor.segment).collect();
+    if !(LOG_STREAMS..=LOG_STREAMS + 1).contains(&count)
+        || slot.cursors.iter().any(bad_cursor)
+        || segments.len() != count
+    {
         return Err(Error::damaged(
             "open pool",
             "the checkpoint names impossible places in the log",
         ));
     }
+    let numbers = [slot.number, slot.epoch, slot.next_batch, slot.next_record];
+    let capacity_bytes = geometry.label.capacity_bytes;
+    if numbers.iter().any(|number| *number >= NUMBER_MAX)
+        || slot.table_bytes > capacity_bytes
+        || slot.catalog_bytes > capacity_bytes
+    {
+        return Err(Error::damaged(
+            "open pool",
+            "the checkpoint holds impossible numbers",
+        ));
+    }
     geometry.check_location(&slot.usage_index)
+}
+
+/// Totals that sums over all trees may be made of without overflow.
+fn check_counters(geometry: &Geometry, counters: &Counters) -> Result<()> {
+    let capacity_bytes = geometry.label.capacity_bytes;
+    if counters.packed_bytes > capacity_bytes
+        || counters.node_bytes > capacity_bytes
+        || counters.records > capacity_bytes
+        || counters.logical_bytes / u64::from(RECORD_RAW_BYTES_MAX) > capacity_bytes
+    {
+        return Err(Error::damaged("open pool", "the totals of a tree are impossible"));
+    }
+    Ok(())
 }
 
 /// Roots and totals of all trees, from the catalog.
@@ -263,6 +292,7 @@ fn read_roots(geometry: &Geometry, caches: &Caches, slot: &Slot, state: &mut Sta
         },
     )? {
         let (tree, root, counters) = decode_root(&key, &value)?;
+        check_counters(geometry, &counters)?;
         state.counters.insert(tree, counters);
         if let Some(root) = root {
             stable.trees.insert(tree, root);

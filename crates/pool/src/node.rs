@@ -9,6 +9,7 @@
 //! (zstd-1), so shared prefixes and regular ids cost next to nothing.
 
 use crate::encoding::{Malformed, Reader, put_varint};
+use crate::transaction::KEY_BYTES_MAX;
 use packstone_codec::{Compression, PackedRecord};
 
 /// A node is split when its encoding would be longer. Small, because one changed pair rewrites its whole leaf.
@@ -19,6 +20,10 @@ pub(crate) const NODE_BYTES_MIN: usize = NODE_BYTES_MAX / 4;
 pub(crate) const LEVELS_MAX: u8 = 16;
 /// Bound for unpacking a node: one pair may be as long as a value may be.
 pub(crate) const NODE_RAW_BYTES_MAX: u32 = 1 << 20;
+
+/// Most bytes a node is believed to take once its keys are whole: well above what [`NODE_BYTES_MAX`] of shared prefixes
+/// can stand for.
+const NODE_DECODED_BYTES_MAX: usize = 4 << 20;
 
 /// Key and value, each any bytes.
 pub type Pair = (Vec<u8>, Vec<u8>);
@@ -163,6 +168,9 @@ impl Node {
             if shared > key.len() as u64 {
                 return Err(Malformed("shares more of a key than there is"));
             }
+            if rest > KEY_BYTES_MAX as u64 - shared.min(KEY_BYTES_MAX as u64) {
+                return Err(Malformed("has a key too long"));
+            }
             let previous = key.clone();
             key.truncate(shared as usize);
             key.extend_from_slice(
@@ -173,9 +181,12 @@ impl Node {
             }
             let value =
                 reader.take(usize::try_from(value).map_err(|_| Malformed("has a value too long"))?)?;
+            if node.bytes.len() + key.len() + value.len() > NODE_DECODED_BYTES_MAX {
+                return Err(Malformed("holds more than any node"));
+            }
             node.push(&key, value);
         }
-        if !reader.is_empty() || (level > 0 && node.is_empty()) {
+        if !reader.is_empty() || node.is_empty() {
             return Err(Malformed("has the wrong length"));
         }
         Ok(node)

@@ -23,6 +23,8 @@ pub(crate) struct NodeWriter<'a> {
     pub number: u64,
     pub epoch: u64,
     builder: Option<BatchBuilder>,
+    /// Batches end at this length.
+    pub batch_bytes_max: u32,
     /// In order, for the live table.
     pub added: Vec<Location>,
     pub released: Vec<Location>,
@@ -48,6 +50,7 @@ impl<'a> NodeWriter<'a> {
             number,
             epoch,
             builder: None,
+            batch_bytes_max: BATCH_BYTES,
             added: Vec::new(),
             released: Vec::new(),
             opened: Vec::new(),
@@ -85,7 +88,9 @@ impl<'a> NodeWriter<'a> {
         let segment_bytes = self.pool.geometry.segment_bytes();
         if let Some(builder) = &self.builder {
             let total = builder.bytes_with(bytes);
-            if total <= BATCH_BYTES.max(bytes) && builder.header.offset_bytes + total <= segment_bytes {
+            if total <= self.batch_bytes_max.max(bytes)
+                && builder.header.offset_bytes + total <= segment_bytes
+            {
                 return Ok(());
             }
             self.write_out()?;

@@ -18,12 +18,14 @@ use crate::segments::SegmentKind;
 use crate::slot::{Cursor, Slot};
 use crate::state::{LOG_STREAMS, Recent, State};
 use crate::stores::{TableStore, locate, unpack};
-use crate::transaction::Operation;
-use crate::types::{Location, RecordId, SECTOR_BYTES, SegmentId, TreeId};
+use crate::transaction::{KEY_BYTES_MAX, Operation, VALUE_BYTES_MAX};
+use crate::types::{Location, NUMBER_MAX, RecordId, SECTOR_BYTES, SegmentId, TreeId};
 
 const OPERATION: &str = "recover pool";
 /// Bound for unpacking a chunk of operations: a few operations with the longest values.
 const CHUNK_RAW_BYTES_MAX: u32 = 1 << 20;
+/// Longest commit group that is believed: it is held in memory until its last batch is found.
+const GROUP_BYTES_MAX: u64 = 1 << 30;
 
 /// Where the log goes on after replay.
 pub(crate) struct Replayed {
@@ -61,6 +63,7 @@ impl Replay<'_> {
         };
         let mut applied = position;
         let mut group: Vec<Batch> = Vec::new();
+        let mut group_bytes = 0;
         let mut next_record = self.slot.next_record;
         while let Some(batch) = self.next_batch(state, &position)? {
             let stream = usize::from(batch.header.stream);
@@ -76,12 +79,19 @@ impl Replay<'_> {
                 },
             };
             let group_end = batch.header.group_end;
+            group_bytes += u64::from(batch.header.total_bytes);
+            if group_bytes > GROUP_BYTES_MAX {
+                return Err(Error::damaged(
+                    OPERATION,
+                    "the log holds a commit group without an end",
+                ));
+            }
             group.push(batch);
             if group_end {
                 for batch in group.drain(..) {
                     next_record = next_record.max(self.apply(state, &batch)?);
                 }
-                applied = position;
+                (applied, group_bytes) = (position, 0);
             }
         }
         self.refuse_gap(&position)?;
@@ -108,8 +118,10 @@ impl Replay<'_> {
             if let Ok(batch) = self.batch_at(cursor, header) {
                 let next = batch.header.next_segment;
                 // A free segment, for nothing else may follow; a checksum guards against damage, this against loops.
-                if next != SegmentId::NONE && (!state.segments.contains(next) || state.segments.is_open(next))
-                {
+                let is_free = state.segments.contains(next)
+                    && state.segments.get(next).kind == SegmentKind::Free
+                    && position.cursors.iter().all(|cursor| cursor.segment != next);
+                if next != SegmentId::NONE && !is_free {
                     return Err(Error::damaged(
                         OPERATION,
                         format!("the log goes on in segment {next}, which is in use"),
@@ -156,6 +168,12 @@ impl Replay<'_> {
         for (entry, location) in &batch.entries {
             match entry.kind {
                 EntryKind::New => {
+                    if entry.id.0 >= NUMBER_MAX {
+                        return Err(Error::damaged(
+                            OPERATION,
+                            "the log holds an impossible record number",
+                        ));
+                    }
                     next_record = next_record.max(entry.id.0.saturating_add(1));
                     state
                         .counters
@@ -200,6 +218,9 @@ impl Replay<'_> {
 
     fn apply_operation(&self, state: &mut State, operation: Operation) -> Result<()> {
         match operation {
+            Operation::Put(_, key, value) if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX => {
+                return Err(Error::damaged(OPERATION, "the log holds a pair that is too long"));
+            }
             Operation::Put(tree, key, value) => {
                 if let Some(TreeId(number)) = dataset_tree(tree, &key, &value) {
                     state.next_tree = state.next_tree.max(number.saturating_add(1));

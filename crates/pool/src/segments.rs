@@ -5,12 +5,15 @@
 //! bytes is *empty*: it may be written again once a checkpoint that no longer needs its log is durable. The lowest free
 //! segment is taken first, so that a pool in a file keeps to blocks of the host file system that were written before.
 //!
+//! Usage comes from media and so may lie. A segment that would lose more than it holds makes the whole table distrusted
+//! ([`SegmentTable::mismatch`]): then no checkpoint is written from it, and so nothing live is ever written over.
+//!
 //! On media a page describes [`SEGMENTS_PER_PAGE`] segments in 8 bytes each: live bytes (4), kind (1), zero (3). Kinds:
 //! 0 free, 1 to 3 log streams, 16 nodes. Pages are fixed in size so that a checkpoint can count the room they take
 //! before it writes them.
 
 use crate::encoding::{Malformed, Reader};
-use crate::types::{Location, SegmentId};
+use crate::types::{Location, SECTOR_BYTES, SegmentId};
 use std::collections::BTreeSet;
 
 /// Segments described by one usage page.
@@ -61,6 +64,8 @@ pub(crate) struct SegmentTable {
     free: BTreeSet<SegmentId>,
     open: BTreeSet<SegmentId>,
     live_bytes: u64,
+    /// A segment whose usage cannot be true.
+    mismatch: Option<SegmentId>,
 }
 
 impl SegmentTable {
@@ -76,6 +81,7 @@ impl SegmentTable {
             free: (0..count).map(SegmentId).collect(),
             open: BTreeSet::new(),
             live_bytes: 0,
+            mismatch: None,
         }
     }
 
@@ -125,20 +131,43 @@ impl SegmentTable {
     }
 
     pub(crate) fn add(&mut self, location: &Location) {
-        self.segments[location.segment.0 as usize].live_bytes += location.footprint_bytes();
-        self.live_bytes += u64::from(location.footprint_bytes());
+        let footprint = location.footprint_bytes();
+        let grown = self
+            .segments
+            .get_mut(location.segment.0 as usize)
+            .and_then(|segment| {
+                segment.live_bytes = segment.live_bytes.checked_add(footprint)?;
+                Some(())
+            });
+        match grown {
+            Some(()) => self.live_bytes += u64::from(footprint),
+            None => self.distrust(location.segment),
+        }
     }
 
     pub(crate) fn release(&mut self, location: &Location) {
-        let segment = &mut self.segments[location.segment.0 as usize];
         let footprint = location.footprint_bytes();
-        assert!(
-            segment.live_bytes >= footprint,
-            "segment {} would hold less than nothing",
-            location.segment
-        );
-        segment.live_bytes -= footprint;
-        self.live_bytes -= u64::from(footprint);
+        let shrunk = self
+            .segments
+            .get_mut(location.segment.0 as usize)
+            .and_then(|segment| {
+                segment.live_bytes = segment.live_bytes.checked_sub(footprint)?;
+                Some(())
+            });
+        match shrunk {
+            Some(()) => self.live_bytes -= u64::from(footprint),
+            None => self.distrust(location.segment),
+        }
+    }
+
+    /// Usage and record table contradict each other: media can make them. What is live can no longer be told from what
+    /// is dead, so no segment may be freed by this table any more; checkpoints refuse it.
+    pub(crate) fn distrust(&mut self, id: SegmentId) {
+        self.mismatch.get_or_insert(id);
+    }
+
+    pub(crate) fn mismatch(&self) -> Option<SegmentId> {
+        self.mismatch
     }
 
     /// Sealed segments without live bytes.
@@ -171,6 +200,13 @@ impl SegmentTable {
             .iter()
             .enumerate()
             .map(|(at, segment)| (SegmentId(at as u32), *segment))
+    }
+
+    /// Most segments of that size whose usage pages, with their index, fit one batch: a checkpoint writes them in one.
+    pub(crate) fn count_max(segment_bytes: u32) -> u32 {
+        // A page takes its bytes, its frame and directory entry, and its entry in the index.
+        let page_bytes = USAGE_PAGE_BYTES as u32 + 128;
+        (segment_bytes.saturating_sub(2 * SECTOR_BYTES) / page_bytes).saturating_mul(SEGMENTS_PER_PAGE)
     }
 
     pub(crate) fn page_count(&self) -> u32 {

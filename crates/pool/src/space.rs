@@ -39,6 +39,8 @@ enum Verdict {
 const ATTEMPTS_MAX: u32 = 64;
 /// Node bytes that one recent change adds to its tree, rather more than it does.
 const CHANGE_BYTES: u64 = 24;
+/// Log bytes of a change that makes room, rather fewer than it takes.
+const DELETE_BYTES: u64 = 16;
 
 /// Segments kept back.
 pub(crate) fn reserve_segments(count: u32) -> u32 {
@@ -52,17 +54,16 @@ fn used_bytes(state: &State) -> u64 {
     state.segments.live_bytes() + state.group.bytes + changes * CHANGE_BYTES
 }
 
-/// Segments that the next checkpoint may need at worst.
-pub(crate) fn checkpoint_segments(state: &State, segment_bytes: u32) -> u32 {
-    let changes = state.active.change_count() as u64;
-    let nodes: u64 = state.table_bytes
-        + state
-            .counters
-            .values()
-            .map(|counters| counters.node_bytes)
-            .sum::<u64>();
-    let rewritten =
-        (nodes + nodes / 4 + state.active.memory_bytes() as u64).min(changes * 2 * NODE_BYTES_MAX as u64);
+/// Segments that the next checkpoint may need at worst, with so many changes more.
+pub(crate) fn checkpoint_segments(state: &State, segment_bytes: u32, more_changes: u64) -> u32 {
+    let changes = state.active.change_count() as u64 + more_changes;
+    let nodes = state.counters.values().fold(state.table_bytes, |sum, counters| {
+        counters.node_bytes.saturating_add(sum)
+    });
+    let rewritten = (nodes
+        .saturating_add(nodes / 4)
+        .saturating_add(state.active.memory_bytes() as u64))
+    .min(changes * 2 * NODE_BYTES_MAX as u64);
     let usage = u64::from(state.segments.page_count() + 1) * 4608;
     (rewritten + usage).div_ceil(u64::from(segment_bytes)) as u32 + 1
 }
@@ -79,10 +80,11 @@ fn verdict(state: &State, segment_bytes: u32, bytes: u64, may_use_reserve: bool)
     }
     let log = group_segments(&state.group, segment_bytes).max(LOG_STREAMS as u32)
         + bytes.div_ceil(u64::from(segment_bytes)) as u32;
+    // Whatever is admitted, the checkpoint that wins room must still fit behind it, or nothing ever fits again.
     let floor = if may_use_reserve {
-        log + 1
+        log + checkpoint_segments(state, segment_bytes, bytes / DELETE_BYTES) + 1
     } else {
-        log + checkpoint_segments(state, segment_bytes) + 2
+        log + checkpoint_segments(state, segment_bytes, 0) + 2
     };
     if state.segments.free_count() >= floor {
         Verdict::Admitted
@@ -136,7 +138,9 @@ impl Pool {
         if may_use_reserve {
             // What makes room must not be refused for want of comfort: the log itself still has to fit.
             let state = self.state.read();
-            if group_segments(&state.group, segment_bytes) + 1 < state.segments.free_count() {
+            let log = group_segments(&state.group, segment_bytes).max(LOG_STREAMS as u32 + 1)
+                + bytes.div_ceil(u64::from(segment_bytes)) as u32;
+            if log < state.segments.free_count() {
                 return Ok(());
             }
         }
@@ -189,7 +193,10 @@ impl Pool {
     pub fn tree_usage(&self, tree: TreeId) -> crate::catalog::TreeUsage {
         let state = self.state.read();
         let counters = state.counters.get(&tree).copied().unwrap_or_default();
-        let all_records: u64 = state.counters.values().map(|counters| counters.records).sum();
+        let all_records = state
+            .counters
+            .values()
+            .fold(0u64, |sum, counters| counters.records.saturating_add(sum));
         let table_share = if all_records == 0 {
             0
         } else {

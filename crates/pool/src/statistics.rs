@@ -81,10 +81,10 @@ impl Pool {
         let free_bytes = u64::from(state.segments.free_count()) * segment_bytes;
         let mut totals = crate::state::Counters::default();
         for counters in state.counters.values() {
-            totals.logical_bytes += counters.logical_bytes;
-            totals.packed_bytes += counters.packed_bytes;
-            totals.records += counters.records;
-            totals.node_bytes += counters.node_bytes;
+            totals.logical_bytes = totals.logical_bytes.saturating_add(counters.logical_bytes);
+            totals.packed_bytes = totals.packed_bytes.saturating_add(counters.packed_bytes);
+            totals.records = totals.records.saturating_add(counters.records);
+            totals.node_bytes = totals.node_bytes.saturating_add(counters.node_bytes);
         }
         let index_bytes = totals.node_bytes + state.table_bytes;
         let overlays =

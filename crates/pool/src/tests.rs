@@ -1,6 +1,9 @@
 //! Tests of the whole pool over the simulated device.
 
 mod crashes;
+mod full;
+mod hostile;
+mod image;
 mod life;
 mod threads;
 mod world;

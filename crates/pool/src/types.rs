@@ -73,7 +73,8 @@ pub struct Location {
 impl Location {
     /// Bytes this record costs in its segment: the frame and its entry in the batch directory.
     pub(crate) fn footprint_bytes(&self) -> u32 {
-        self.packed_bytes + DIRECTORY_ENTRY_BYTES
+        // Saturates, for a damaged table may name any length.
+        self.packed_bytes.saturating_add(DIRECTORY_ENTRY_BYTES)
     }
 
     /// Same place and same content.
@@ -109,6 +110,12 @@ impl fmt::Display for Location {
 /// What one record's entry in a batch directory is counted as; the real entry is 13 to 20 bytes. Counting it as live
 /// keeps "live bytes" an honest measure of the room that cleaning can win from a segment.
 pub(crate) const DIRECTORY_ENTRY_BYTES: u32 = 16;
+
+/// Longest record that is believed, raw bytes, so that a lying length cannot make us allocate.
+pub(crate) const RECORD_RAW_BYTES_MAX: u32 = 64 << 20;
+
+/// Largest number of a record, batch, checkpoint or epoch that is believed: counting on from it never overflows.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
 /// Alignment of batches and the unit in which media may tear, bytes.
 pub(crate) const SECTOR_BYTES: u32 = 4096;

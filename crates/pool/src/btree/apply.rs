@@ -5,8 +5,8 @@
 //! nodes that outgrow [`NODE_BYTES_MAX`] are split: evenly, or (when pairs came only at the end, as in the record table)
 //! so that the left part stays full.
 
-use super::{NodeStore, Root, child_pointer, load_level};
-use crate::error::Result;
+use super::{Bounds, NodeStore, Root, child_pointer, load_level, load_within};
+use crate::error::{Error, Result};
 use crate::node::{NODE_BYTES_MAX, NODE_BYTES_MIN, Node};
 
 /// What becomes of a key.
@@ -51,7 +51,10 @@ pub(crate) fn apply<S: NodeSink>(
     );
     let (mut level, mut pieces) = match root {
         Some(root) if changes.is_empty() => return Ok(Some(root)),
-        Some(root) => (root.level, rebuild(sink, root.pointer, root.level, changes)?),
+        Some(root) => (
+            root.level,
+            rebuild(sink, (root.pointer, root.level), Bounds::default(), changes)?,
+        ),
         None => (0, place(merge_leaf(&Node::new(0), changes), None)),
     };
     while pieces.len() > 1 {
@@ -91,11 +94,11 @@ fn collapse<S: NodeSink>(sink: &mut S, top: Piece<S::Pointer>, mut level: u8) ->
 
 fn rebuild<S: NodeSink>(
     sink: &mut S,
-    pointer: S::Pointer,
-    level: u8,
+    (pointer, level): (S::Pointer, u8),
+    bounds: Bounds<'_>,
     changes: &[(Vec<u8>, Change)],
 ) -> Result<Vec<Placed<S::Pointer>>> {
-    let node = load_level(sink, &pointer, level)?;
+    let node = load_within(sink, &pointer, level, bounds)?;
     let lowest = if node.is_empty() {
         Vec::new()
     } else {
@@ -105,7 +108,7 @@ fn rebuild<S: NodeSink>(
     let pairs = if level == 0 {
         merge_leaf(&node, changes)
     } else {
-        let children = rebuild_children(sink, &node, level, changes)?;
+        let children = rebuild_children(sink, &node, level, bounds, changes)?;
         let children = merge_small(sink, children, level - 1)?;
         inner_pairs(sink, children, level)?
     };
@@ -131,6 +134,7 @@ fn rebuild_children<S: NodeSink>(
     sink: &mut S,
     node: &Node,
     level: u8,
+    bounds: Bounds<'_>,
     changes: &[(Vec<u8>, Change)],
 ) -> Result<Vec<Placed<S::Pointer>>> {
     let mut children = Vec::with_capacity(node.len() + 1);
@@ -151,7 +155,7 @@ fn rebuild_children<S: NodeSink>(
             });
             continue;
         }
-        let mut pieces = rebuild(sink, pointer, level - 1, mine)?;
+        let mut pieces = rebuild(sink, (pointer, level - 1), bounds.of_child(node, at), mine)?;
         if let Some(first) = pieces.first_mut()
             && node.key(at) < first.key.as_slice()
         {
@@ -205,6 +209,12 @@ fn merge_pair<S: NodeSink>(
         } else {
             right_node.key(at)
         };
+        if at == 0 && node.key(node.len() - 1) >= key || at == 1 && key <= right.key.as_slice() {
+            return Err(Error::damaged(
+                "write tree node",
+                "the keys of two neighbours overlap",
+            ));
+        }
         node.push(key, right_node.value(at));
     }
     if let Some(pointer) = former(right.piece) {

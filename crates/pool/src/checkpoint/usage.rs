@@ -35,7 +35,8 @@ pub(super) fn write_usage(
     let page_count = writer.image.page_count();
     let page_frame_bytes = raw_record(&[0; USAGE_PAGE_BYTES]).packed_bytes();
     let index_frame_bytes = raw_record(&vec![0; page_count as usize * INDEX_ENTRY_BYTES]).packed_bytes();
-    // One batch holds them all, so that no segment is opened after they were counted.
+    // One batch holds them all, so that no segment is opened after they were counted. `label.rs` sees to it that they fit.
+    writer.batch_bytes_max = u32::MAX;
     writer.make_place(
         page_count * (page_frame_bytes + ENTRY_BYTES_MAX) + index_frame_bytes + ENTRY_BYTES_MAX,
     )?;

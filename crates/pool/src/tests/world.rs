@@ -140,7 +140,9 @@ impl World {
         }
         transaction.put(self.tree, COUNTER_KEY, &(self.commits + 1).to_le_bytes());
         self.pool.commit(transaction)?;
-        removed.iter().for_each(|key| drop(self.items.remove(key)));
+        for key in &removed {
+            self.items.remove(key);
+        }
         self.items.extend(added);
         self.count_commit();
         Ok(())

@@ -1,0 +1,68 @@
+//! A full pool with large trees: deleting never runs out of room, and the pool opens again.
+
+use super::world::*;
+use crate::*;
+use packstone_media::{Media, SimulatedMedia};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+
+fn key(at: u64) -> Vec<u8> {
+    SmallRng::seed_from_u64(at).random::<[u8; 16]>().to_vec()
+}
+
+/// Many small pairs, so that nodes are a large share of what is live.
+fn fill(pool: &Pool, tree: TreeId) -> u64 {
+    let mut count = 0;
+    loop {
+        let mut transaction = pool.begin();
+        for at in count..count + 20 {
+            let value: [u8; 24] = SmallRng::seed_from_u64(!at).random::<[u8; 24]>();
+            transaction.put(tree, &key(at), &value);
+        }
+        let record = PackedRecord::pack(&content(count, 1000), Compression::None);
+        transaction.store(tree, Stream::Data, record);
+        match pool.commit(transaction) {
+            Ok(_) => count += 20,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                return count;
+            }
+        }
+    }
+}
+
+#[test]
+fn deletes_synced_one_by_one_never_run_out_of_room() {
+    let media = Arc::new(SimulatedMedia::new(24 << 20));
+    create(&media);
+    let pool = open(&media).expect("opens");
+    let tree = pool
+        .create_dataset("data", Properties::new())
+        .expect("creates")
+        .tree;
+    let count = fill(&pool, tree);
+    assert!(count > 10_000, "{count} pairs are no large tree");
+    for at in 0..3000 {
+        let mut transaction = pool.begin();
+        transaction.delete(tree, &key(at * 7 % count));
+        transaction.may_use_reserve();
+        let commit = pool
+            .commit(transaction)
+            .unwrap_or_else(|error| panic!("delete {at} of {count}: {error}"));
+        pool.sync(commit)
+            .unwrap_or_else(|error| panic!("sync {at}: {error}"));
+    }
+    drop(pool);
+    media.crash_losing_all();
+    let pool = Pool::open(
+        vec![media.clone() as Arc<dyn Media>],
+        &OpenOptions {
+            read_only: false,
+            memory_bytes: Some(MEMORY_BYTES_MIN),
+        },
+    )
+    .expect("a full pool opens again");
+    assert_eq!(pool.get(tree, &key(0)).expect("gets"), None);
+    pool.close().expect("closes");
+}
