@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a member may stay locked by a process that is just ending.
-const CLOSING_PATIENCE: Duration = Duration::from_millis(1500);
+const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What stands at a path that shall become a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,13 +6,13 @@ mod support;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use support::{Place, can_mount};
+use support::{Place, can_mount, say_skipped};
 
 fn has_postgres() -> bool {
     let found = Path::new("/usr/lib/postgresql").exists()
         && fs::read_to_string("/etc/passwd").is_ok_and(|users| users.contains("\npostgres:"));
     if !found {
-        eprintln!("SKIPPED: PostgreSQL is not installed");
+        say_skipped(format_args!("PostgreSQL is not installed"));
     }
     found
 }

@@ -313,11 +313,11 @@ impl Check<'_> {
 
     fn symlink(&mut self, ino: Ino, target: &[u8]) {
         self.enter(ino).target = true;
-        if let Some(record) = self.owner(ino, "a target", Some(FileKind::Symlink)) {
-            if record.size_bytes != target.len() as u64 {
-                self.report
-                    .problem(format!("inode {ino}: its target is not as long as its size says"));
-            }
+        if let Some(record) = self.owner(ino, "a target", Some(FileKind::Symlink))
+            && record.size_bytes != target.len() as u64
+        {
+            self.report
+                .problem(format!("inode {ino}: its target is not as long as its size says"));
         }
     }
 

@@ -98,10 +98,10 @@ pub fn mount(filesystem: Arc<FileSystem>, config: MountConfig) -> Result<Mounted
     let mut first_line = DevFuse::new(device);
     let agreement = negotiate(&mut first_line, wanted(config.extended_attributes))
         .inspect_err(|_| detach_quietly(&mountpoint))?;
-    if mount::is_root() {
-        if let Some(MountInfo { device, .. }) = mount::mounted_at(&mountpoint) {
-            mount::raise_readahead(device, READAHEAD_KIB);
-        }
+    if mount::is_root()
+        && let Some(MountInfo { device, .. }) = mount::mounted_at(&mountpoint)
+    {
+        mount::raise_readahead(device, READAHEAD_KIB);
     }
     serve(
         filesystem,

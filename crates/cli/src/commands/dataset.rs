@@ -141,7 +141,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
             })?;
             emit_facts(*json, &status, |status| match &status.mountpoint {
                 Some(mountpoint) => format!(
-                    "set; {dataset} is mounted on {mountpoint}: the change takes effect at its next mount\n"
+                    "set; {dataset} is mounted on {mountpoint}: the change applies to what is written from now on\n"
                 ),
                 None => String::new(),
             })

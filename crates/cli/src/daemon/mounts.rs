@@ -87,6 +87,18 @@ impl Mounts {
             .collect()
     }
 
+    /// Lets a mounted dataset read its properties again.
+    pub fn reload_properties(&self, dataset: &str) -> anyhow::Result<()> {
+        let active = self.table.lock().active.get(dataset).cloned();
+        match active {
+            Some(active) => active
+                .file_system
+                .reload_properties()
+                .with_context(|| format!("reload the properties of {dataset}")),
+            None => Ok(()),
+        }
+    }
+
     /// Whether there has been a mount, though it may be gone again.
     pub fn is_used(&self) -> bool {
         self.table.lock().used

@@ -37,15 +37,17 @@ impl Daemon {
         operations::create_dataset(&self.pool, &self.name.dataset(dataset)?, properties)
     }
 
-    /// Changes properties of a dataset; a mounted one takes those up at its next mount.
+    /// Changes properties of a dataset; a mounted one uses them for what is written from now on.
     pub fn set_dataset(&self, dataset: &str, changes: &Properties) -> anyhow::Result<DatasetStatus> {
         self.refuse_when_closing()?;
-        operations::set_dataset_properties(
+        let status = operations::set_dataset_properties(
             &self.pool,
             &self.name.dataset(dataset)?,
             changes,
             &self.mounts.table(),
-        )
+        )?;
+        self.mounts.reload_properties(dataset)?;
+        Ok(status)
     }
 
     /// Marks a dataset; the files thread empties it.

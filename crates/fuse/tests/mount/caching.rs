@@ -1,6 +1,6 @@
 //! What must not cost a request: each figure here is what a program pays per call.
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, say_skipped};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
@@ -159,7 +159,7 @@ fn a_cold_sequential_read_comes_in_large_pieces() {
         return;
     };
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: needs root to raise read-ahead and to drop caches");
+        say_skipped(format_args!("needs root to raise read-ahead and to drop caches"));
         return;
     }
     let file = database_file(&fixture);

@@ -1,6 +1,6 @@
 //! Data of files: writes and reads, sizes, holes, mappings, unlinked and unnamed files.
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, say_skipped};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -246,7 +246,7 @@ fn direct_and_synchronous_writes_arrive_whole() {
 fn writing_clears_suid_when_an_ordinary_user_writes() {
     use std::os::unix::fs::PermissionsExt;
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: needs root to become another user");
+        say_skipped(format_args!("needs root to become another user"));
         return;
     }
     let Some(fixture) = Fixture::new() else { return };

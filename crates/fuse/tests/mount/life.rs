@@ -1,6 +1,6 @@
 //! Mounting, unmounting, daemons that die, handlers that fail.
 
-use crate::fixture::{Fixture, Store, can_mount};
+use crate::fixture::{Fixture, Store, can_mount, say_skipped};
 use packstone_fuse::{ErrorKind, MountConfig, mount, mounted_at, mounts, unmount_path};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -222,7 +222,7 @@ fn a_dead_daemons_mount_is_recognised_and_cleared() {
 fn another_user_mounts_with_the_helper() {
     const NOBODY: u32 = 65534;
     if !can_mount() || !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: needs root to become another user");
+        say_skipped(format_args!("needs root to become another user"));
         return;
     }
     if !Command::new("fusermount3")
@@ -231,11 +231,11 @@ fn another_user_mounts_with_the_helper() {
         .status()
         .is_ok_and(|status| status.success())
     {
-        eprintln!("skipped: fusermount3 is not installed");
+        say_skipped(format_args!("fusermount3 is not installed"));
         return;
     }
     if std::os::unix::fs::MetadataExt::mode(&fs::metadata("/dev/fuse").unwrap()) & 0o006 != 0o006 {
-        eprintln!("skipped: /dev/fuse is not open to all users here");
+        say_skipped(format_args!("/dev/fuse is not open to all users here"));
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! Programs that have found faults in file systems before.
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, say_skipped};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -11,7 +11,7 @@ fn run(directory: &Path, needs: &str, script: &str) -> bool {
         .stdout(Stdio::null())
         .status();
     if !found.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: {needs} is not installed");
+        say_skipped(format_args!("{needs} is not installed"));
         return false;
     }
     let output = Command::new("sh")
