@@ -18,11 +18,13 @@ use crate::transaction::Stored;
 use crate::types::{SECTOR_BYTES, SegmentId};
 use packstone_codec::PackedRecord;
 use packstone_media::AlignedBuffer;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Moves are committed in transactions of about this many bytes.
 const MOVE_BYTES: u64 = 1 << 20;
+/// Attempts to relocate the nodes of one segment that change nothing before it is left alone.
+const RELOCATIONS_MAX: u32 = 16;
 /// Victims of one round, at most.
 const VICTIMS_MAX: u32 = 8;
 
@@ -31,6 +33,22 @@ const VICTIMS_MAX: u32 = 8;
 pub(crate) struct Cleaner {
     /// Segments with live records that cannot be found or read; tried again after the next open.
     unreadable: BTreeSet<SegmentId>,
+    /// Node segments handed to a checkpoint: their live bytes at that time, and how often that changed nothing.
+    relocated: BTreeMap<SegmentId, (u32, u32)>,
+}
+
+impl Cleaner {
+    /// Whether checkpoints keep leaving a node segment as it is. One may fail for want of room; several in a row mean that
+    /// the nodes cannot be found.
+    fn tried_in_vain(&mut self, victim: SegmentId, live_bytes: u32) -> bool {
+        let entry = self.relocated.entry(victim).or_insert((live_bytes, 0));
+        *entry = if entry.0 == live_bytes {
+            (live_bytes, entry.1 + 1)
+        } else {
+            (live_bytes, 1)
+        };
+        entry.1 > RELOCATIONS_MAX
+    }
 }
 
 impl Pool {
@@ -51,6 +69,11 @@ impl Pool {
                 break;
             };
             if kind == SegmentKind::Nodes {
+                let live_bytes = self.state.read().segments.get(victim).live_bytes;
+                if cleaner.tried_in_vain(victim, live_bytes) {
+                    cleaner.unreadable.insert(victim);
+                    continue;
+                }
                 self.checkpointer.lock().relocate.insert(victim);
             } else if !self.clean_segment(cleaner, victim)? {
                 break;
@@ -91,6 +114,8 @@ impl Pool {
 
     /// Moves every live record out of a log segment. False when there is no room to move them to.
     fn clean_segment(&self, cleaner: &mut Cleaner, victim: SegmentId) -> Result<bool> {
+        // Its last batch may still be on its way to the media; whoever writes it holds the log.
+        drop(self.log.lock());
         let live_bytes = self.state.read().segments.get(victim).live_bytes;
         for batch in self.scan_segment(victim)? {
             let mut transaction = self.begin();

@@ -27,6 +27,9 @@ use packstone_codec::{Compression, PackedRecord};
 /// Longest log batch, so that no buffer grows with the segment size.
 const BATCH_BYTES_MAX: u32 = 4 << 20;
 
+/// Longest chunk of operations: a full one, and one more operation with the longest key and value.
+const OPERATIONS_BYTES_MAX: u32 = 84 << 10;
+
 /// Position of the log; owned by whoever holds the log lock.
 pub(crate) struct LogWriter {
     pub cursors: [Cursor; LOG_STREAMS],
@@ -57,7 +60,9 @@ impl Plan {
 pub(crate) fn segments_needed(bytes: u64, records: usize, largest_bytes: u32, segment_bytes: u32) -> u32 {
     let overhead =
         records as u64 * u64::from(ENTRY_BYTES_MAX) + (HEADER_BYTES as u64 + u64::from(SECTOR_BYTES)) * 4;
-    let usable = segment_bytes - largest_bytes.max(64 << 10).min(segment_bytes / 2);
+    // Lost at the end of a segment: the next record or chunk of operations, a header, the rounding to a sector.
+    let lost = largest_bytes.max(OPERATIONS_BYTES_MAX) + ENTRY_BYTES_MAX + HEADER_BYTES as u32 + SECTOR_BYTES;
+    let usable = segment_bytes - lost.min(segment_bytes / 2 + 2 * SECTOR_BYTES);
     (bytes + overhead).div_ceil(u64::from(usable)) as u32 + LOG_STREAMS as u32
 }
 

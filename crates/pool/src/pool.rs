@@ -24,7 +24,7 @@ use crate::scan::merged_scan;
 use crate::state::{Pending, Recent, State};
 use crate::stores::{TableStore, TreeStore, locate};
 use crate::transaction::{KEY_BYTES_MAX, Operation, Transaction, VALUE_BYTES_MAX};
-use crate::types::{CommitSequence, Location, RecordId, TreeId};
+use crate::types::{CommitSequence, Location, RECORD_RAW_BYTES_MAX, RecordId, TreeId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -107,6 +107,12 @@ impl Pool {
     fn validate(&self, transaction: &Transaction) -> Result<()> {
         let invalid = |message: String| Err(Error::new(ErrorKind::InvalidInput, "commit", message));
         for stored in &transaction.stored {
+            if stored.record.raw_bytes() > RECORD_RAW_BYTES_MAX {
+                return invalid(format!(
+                    "a record of {} bytes is too long",
+                    stored.record.raw_bytes()
+                ));
+            }
             if stored.record.packed_bytes() > self.geometry.frame_bytes_max() {
                 return invalid(format!(
                     "a record of {} packed bytes does not fit segments of {} bytes: use a smaller recordsize",
