@@ -3,19 +3,20 @@
 //! Everything is read from the members as it lies there, without opening the pool for writing; damage is printed where it
 //! is met and does not stop the rest.
 
-use crate::batch::{Batch, EntryKind};
+use crate::batch::{Batch, EntryKind, Header};
 use crate::btree::walk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::label::read_label;
 use crate::lifecycle::OpenOptions;
 use crate::pool::Pool;
+use crate::segments::SegmentKind;
 use crate::slot::{Slot, read_slots};
 use crate::stores::{decode_location, read_frame, unpack};
 use crate::transaction::Operation;
-use crate::types::{RecordId, SegmentId, TreeId};
+use crate::types::{Location, RecordId, SegmentId, TreeId};
 use packstone_media::Media;
 use std::fmt::Write as _;
-use std::io::Write;
+use std::io;
 use std::sync::Arc;
 
 /// What to print.
@@ -40,76 +41,127 @@ pub enum Target {
 /// Bytes of a key, value or record that are printed.
 const SHOWN_BYTES: usize = 48;
 
-/// Writes lines about `target`. Errors: those of opening the pool for reading, and of `out`.
-pub fn inspect(members: &[Arc<dyn Media>], target: Target, out: &mut dyn Write) -> Result<()> {
+/// A fact about something printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// An id, a place, a length.
+    Number(u64),
+    /// Anything else.
+    Text(String),
+}
+
+/// One printed thing: for people as text (one or more lines), for programs as named fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// What it is: `label`, `checkpoint`, `segment`, `batch`, `entry`, `operation`, `node`, `pair`, `record`.
+    pub kind: &'static str,
+    /// Lines, each with its line feed.
+    pub text: String,
+    /// Facts by name; units last.
+    pub fields: Vec<(&'static str, Field)>,
+}
+
+/// Takes the items as they are met.
+type Printer<'a> = &'a mut dyn FnMut(Item) -> io::Result<()>;
+
+/// Gives `print` one item after the other. Errors: those of opening the pool for reading, and of `print`.
+pub fn inspect(members: &[Arc<dyn Media>], target: Target, print: Printer<'_>) -> Result<()> {
     match target {
         Target::Label => members.iter().try_for_each(|member| {
             let label = read_label(member.as_ref())?;
-            emit(out, &format!("{}\n{label:#?}\n", member.description()))
+            let fields = vec![
+                ("pool", Field::Text(label.pool_name.clone())),
+                ("pool_id", Field::Text(hexadecimal(&label.pool_id))),
+                ("member_id", Field::Text(hexadecimal(&label.member_id))),
+                ("member_index", Field::Number(label.member_index.into())),
+                ("member_count", Field::Number(label.member_count.into())),
+                ("format_version", Field::Number(label.format_version.into())),
+                ("capacity_bytes", Field::Number(label.capacity_bytes)),
+                ("segment_bytes", Field::Number(label.segment_bytes.into())),
+                ("first_segment", Field::Number(label.first_segment.into())),
+                ("segment_count", Field::Number(label.segment_count.into())),
+            ];
+            emit(
+                print,
+                "label",
+                fields,
+                format!("{}\n{label:#?}\n", member.description()),
+            )
         }),
         Target::Checkpoints => members.iter().try_for_each(|member| {
             let label = read_label(member.as_ref())?;
             read_slots(member.as_ref(), &label)
                 .iter()
-                .try_for_each(|slot| emit(out, &slot_line(slot)))
+                .try_for_each(|slot| checkpoint(slot, print))
         }),
         _ => {
-            let pool = Pool::open(
-                members.to_vec(),
-                &OpenOptions {
-                    read_only: true,
-                    memory_bytes: None,
-                },
-            )?;
-            inspect_open(&pool, target, out)
+            let options = OpenOptions {
+                read_only: true,
+                memory_bytes: None,
+            };
+            inspect_open(&Pool::open(members.to_vec(), &options)?, target, print)
         }
     }
 }
 
-fn inspect_open(pool: &Pool, target: Target, out: &mut dyn Write) -> Result<()> {
+fn inspect_open(pool: &Pool, target: Target, print: Printer<'_>) -> Result<()> {
     match target {
         Target::Label | Target::Checkpoints => Ok(()),
-        Target::Segments => segments(pool, out),
+        Target::Segments => segments(pool, print),
         Target::Segment(segment) => {
             if segment.0 >= pool.geometry.label.segment_count {
-                return Err(Error::new(
-                    ErrorKind::NotFound,
-                    "inspect",
-                    format!("there is no segment {segment}"),
-                ));
+                return Err(not_found(format!("there is no segment {segment}")));
             }
             pool.scan_segment(segment)?
                 .iter()
-                .try_for_each(|batch| emit(out, &batch_lines(batch)))
+                .try_for_each(|found| batch(found, print))
         }
-        Target::Table => table(pool, out),
-        Target::Tree(tree) => tree_nodes(pool, tree, out),
+        Target::Table => table(pool, print),
+        Target::Tree(tree) => tree_nodes(pool, tree, print),
         Target::Record(id) => {
             let place = pool.location(id)?;
-            let place = place.ok_or_else(|| {
-                Error::new(
-                    ErrorKind::NotFound,
-                    "inspect",
-                    format!("there is no record {}", id.0),
-                )
-            })?;
+            let place = place.ok_or_else(|| not_found(format!("there is no record {}", id.0)))?;
             let raw = unpack(&read_frame(&pool.geometry, &place)?, place.raw_bytes)?;
-            emit(
-                out,
-                &format!(
-                    "record {} at {place}, checksum {:016x}\n{}\n",
-                    id.0,
-                    place.checksum,
-                    show(&raw)
-                ),
-            )
+            let mut fields = place_fields(id, &place);
+            fields.push(("content", Field::Text(show(&raw))));
+            let text = format!(
+                "record {} at {place}, checksum {:016x}\n{}\n",
+                id.0,
+                place.checksum,
+                show(&raw)
+            );
+            emit(print, "record", fields, text)
         }
     }
 }
 
-fn emit(out: &mut dyn Write, text: &str) -> Result<()> {
-    out.write_all(text.as_bytes())
+fn not_found(message: String) -> Error {
+    Error::new(ErrorKind::NotFound, "inspect", message)
+}
+
+fn emit(
+    print: Printer<'_>,
+    kind: &'static str,
+    fields: Vec<(&'static str, Field)>,
+    text: String,
+) -> Result<()> {
+    print(Item { kind, text, fields })
         .map_err(|e| Error::new(ErrorKind::Unavailable, "inspect", format!("cannot print: {e}")))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn place_fields(id: RecordId, place: &Location) -> Vec<(&'static str, Field)> {
+    vec![
+        ("record", Field::Number(id.0)),
+        ("segment", Field::Number(place.segment.0.into())),
+        ("offset_bytes", Field::Number(place.offset_bytes.into())),
+        ("packed_bytes", Field::Number(place.packed_bytes.into())),
+        ("raw_bytes", Field::Number(place.raw_bytes.into())),
+        ("checksum", Field::Text(format!("{:016x}", place.checksum))),
+    ]
 }
 
 /// Printable bytes as they are, others as hexadecimal escapes.
@@ -124,6 +176,19 @@ fn show(bytes: &[u8]) -> String {
         let _ = write!(text, "... ({} bytes)", bytes.len());
     }
     text
+}
+
+fn checkpoint(slot: &Slot, print: Printer<'_>) -> Result<()> {
+    let fields = vec![
+        ("number", Field::Number(slot.number)),
+        ("epoch", Field::Number(slot.epoch)),
+        ("next_batch", Field::Number(slot.next_batch)),
+        ("next_record", Field::Number(slot.next_record)),
+        ("next_tree", Field::Number(slot.next_tree.into())),
+        ("table_bytes", Field::Number(slot.table_bytes)),
+        ("catalog_bytes", Field::Number(slot.catalog_bytes)),
+    ];
+    emit(print, "checkpoint", fields, slot_line(slot))
 }
 
 fn slot_line(slot: &Slot) -> String {
@@ -151,31 +216,77 @@ fn slot_line(slot: &Slot) -> String {
     )
 }
 
-fn segments(pool: &Pool, out: &mut dyn Write) -> Result<()> {
+fn segments(pool: &Pool, print: Printer<'_>) -> Result<()> {
     let table = pool.state.read().segments.clone();
     for (id, segment) in table
         .iter()
-        .filter(|(_, segment)| segment.kind != crate::segments::SegmentKind::Free)
+        .filter(|(_, segment)| segment.kind != SegmentKind::Free)
     {
         let percent = u64::from(segment.live_bytes) * 100 / u64::from(pool.geometry.segment_bytes());
         let open = if table.is_open(id) { ", open" } else { "" };
-        emit(
-            out,
-            &format!(
-                "segment {id}: {:?}, {} live bytes ({percent} %){open}\n",
-                segment.kind, segment.live_bytes
-            ),
-        )?;
+        let fields = vec![
+            ("segment", Field::Number(id.0.into())),
+            ("use", Field::Text(format!("{:?}", segment.kind))),
+            ("live_bytes", Field::Number(segment.live_bytes.into())),
+            ("open", Field::Number(table.is_open(id).into())),
+        ];
+        let text = format!(
+            "segment {id}: {:?}, {} live bytes ({percent} %){open}\n",
+            segment.kind, segment.live_bytes
+        );
+        emit(print, "segment", fields, text)?;
     }
-    emit(
-        out,
-        &format!("{} of {} segments are free\n", table.free_count(), table.count()),
-    )
+    let fields = vec![
+        ("free", Field::Number(table.free_count().into())),
+        ("count", Field::Number(table.count().into())),
+    ];
+    let text = format!("{} of {} segments are free\n", table.free_count(), table.count());
+    emit(print, "segments", fields, text)
 }
 
-fn batch_lines(batch: &Batch) -> String {
+fn batch(batch: &Batch, print: Printer<'_>) -> Result<()> {
     let header = &batch.header;
-    let mut text = format!(
+    let fields = vec![
+        ("offset_bytes", Field::Number(header.offset_bytes.into())),
+        ("holds", Field::Text(format!("{:?}", header.kind))),
+        ("sequence", Field::Number(header.sequence)),
+        ("epoch", Field::Number(header.epoch)),
+        ("stream", Field::Number(header.stream.into())),
+        ("total_bytes", Field::Number(header.total_bytes.into())),
+        ("records_bytes", Field::Number(header.records_bytes.into())),
+        ("directory_bytes", Field::Number(header.directory_bytes.into())),
+        ("operations_bytes", Field::Number(header.operations_bytes.into())),
+        ("durable_below", Field::Number(header.durable_below)),
+        ("group_end", Field::Number(header.group_end.into())),
+    ];
+    emit(print, "batch", fields, header_line(header))?;
+    for (entry, location) in &batch.entries {
+        let what = match entry.kind {
+            EntryKind::TableNode => "level",
+            _ => "tree",
+        };
+        let mut fields = place_fields(entry.id, location);
+        fields.push(("entry", Field::Text(format!("{:?}", entry.kind))));
+        fields.push((what, Field::Number(entry.tree.0.into())));
+        let text = format!(
+            "  {:?} {} {what} {} at {location}\n",
+            entry.kind, entry.id.0, entry.tree.0
+        );
+        emit(print, "entry", fields, text)?;
+    }
+    match batch.operation_chunks() {
+        Ok(chunks) => chunks.iter().try_for_each(|chunk| operations(chunk, print)),
+        Err(malformed) => emit(
+            print,
+            "damage",
+            vec![],
+            format!("  the operations section {}\n", malformed.0),
+        ),
+    }
+}
+
+fn header_line(header: &Header) -> String {
+    format!(
         "offset {}: {:?} batch {} epoch {} stream {}, {} bytes ({} records, {} directory, {} operations), durable below {}{}{}\n",
         header.offset_bytes,
         header.kind,
@@ -188,85 +299,123 @@ fn batch_lines(batch: &Batch) -> String {
         header.operations_bytes,
         header.durable_below,
         if header.group_end { ", end of group" } else { "" },
-        if header.next_segment == SegmentId::NONE {
-            String::new()
-        } else {
-            format!(", goes on in segment {}", header.next_segment)
+        match header.next_segment {
+            SegmentId::NONE => String::new(),
+            next => format!(", goes on in segment {next}"),
         },
-    );
-    for (entry, location) in &batch.entries {
-        let what = match entry.kind {
-            EntryKind::TableNode => format!("level {}", entry.tree.0),
-            _ => format!("tree {}", entry.tree.0),
+    )
+}
+
+fn operations(chunk: &[u8], print: Printer<'_>) -> Result<()> {
+    let decoded = unpack(chunk, 1 << 20)
+        .ok()
+        .and_then(|raw| Operation::decode_chunk(&raw).ok());
+    let Some(decoded) = decoded else {
+        return emit(
+            print,
+            "damage",
+            vec![],
+            "  a chunk of operations cannot be read\n".to_owned(),
+        );
+    };
+    decoded.iter().try_for_each(|operation| {
+        let (name, tree, rest, text) = match operation {
+            Operation::Put(tree, key, value) => {
+                let rest = vec![
+                    ("key", Field::Text(show(key))),
+                    ("value", Field::Text(show(value))),
+                ];
+                (
+                    "put",
+                    tree,
+                    rest,
+                    format!("  put tree {} {} = {}\n", tree.0, show(key), show(value)),
+                )
+            }
+            Operation::Delete(tree, key) => {
+                let rest = vec![("key", Field::Text(show(key)))];
+                (
+                    "delete",
+                    tree,
+                    rest,
+                    format!("  delete tree {} {}\n", tree.0, show(key)),
+                )
+            }
+            Operation::Free(tree, id) => {
+                let rest = vec![("record", Field::Number(id.0))];
+                (
+                    "free",
+                    tree,
+                    rest,
+                    format!("  free tree {} record {}\n", tree.0, id.0),
+                )
+            }
         };
-        let _ = writeln!(text, "  {:?} {} {what} at {location}", entry.kind, entry.id.0);
-    }
-    match batch.operation_chunks() {
-        Ok(chunks) => chunks
-            .iter()
-            .for_each(|chunk| text.push_str(&operation_lines(chunk))),
-        Err(malformed) => {
-            let _ = writeln!(text, "  the operations section {}", malformed.0);
-        }
-    }
-    text
+        let mut fields = vec![
+            ("operation", Field::Text(name.to_owned())),
+            ("tree", Field::Number(tree.0.into())),
+        ];
+        fields.extend(rest);
+        emit(print, "operation", fields, text)
+    })
 }
 
-fn operation_lines(chunk: &[u8]) -> String {
-    let Ok(raw) = unpack(chunk, 1 << 20) else {
-        return "  a chunk of operations cannot be unpacked\n".to_owned();
-    };
-    let Ok(operations) = Operation::decode_chunk(&raw) else {
-        return "  a chunk of operations is malformed\n".to_owned();
-    };
-    let line = |operation: &Operation| match operation {
-        Operation::Put(tree, key, value) => {
-            format!("  put tree {} {} = {}\n", tree.0, show(key), show(value))
-        }
-        Operation::Delete(tree, key) => format!("  delete tree {} {}\n", tree.0, show(key)),
-        Operation::Free(tree, id) => format!("  free tree {} record {}\n", tree.0, id.0),
-    };
-    operations.iter().map(line).collect()
-}
-
-fn table(pool: &Pool, out: &mut dyn Write) -> Result<()> {
+fn table(pool: &Pool, print: Printer<'_>) -> Result<()> {
     let root = pool.stable.read().table_root;
     walk(&pool.table_store(), root.as_ref(), &mut |pointer, node| {
-        emit(
-            out,
-            &format!(
-                "node level {} with {} pairs at {pointer}\n",
-                node.level(),
-                node.len()
-            ),
-        )?;
+        let fields = vec![
+            ("level", Field::Number(node.level().into())),
+            ("pairs", Field::Number(node.len() as u64)),
+            ("segment", Field::Number(pointer.segment.0.into())),
+            ("offset_bytes", Field::Number(pointer.offset_bytes.into())),
+        ];
+        let text = format!(
+            "node level {} with {} pairs at {pointer}\n",
+            node.level(),
+            node.len()
+        );
+        emit(print, "node", fields, text)?;
         for at in 0..if node.level() == 0 { node.len() } else { 0 } {
             let place = decode_location(node.value(at))?;
             let id = node
                 .key(at)
                 .iter()
                 .fold(0u64, |id, byte| id << 8 | u64::from(*byte));
-            emit(out, &format!("  record {id} at {place}\n"))?;
+            let text = format!("  record {id} at {place}\n");
+            emit(print, "record", place_fields(RecordId(id), &place), text)?;
         }
         Ok(())
     })
 }
 
-fn tree_nodes(pool: &Pool, tree: TreeId, out: &mut dyn Write) -> Result<()> {
+fn tree_nodes(pool: &Pool, tree: TreeId, print: Printer<'_>) -> Result<()> {
     let stable = pool.stable.read().clone();
     let root = stable.trees.get(&tree);
     if root.is_none() {
-        emit(out, "the tree has no nodes on media\n")?;
+        let fields = vec![("tree", Field::Number(tree.0.into()))];
+        emit(
+            print,
+            "empty",
+            fields,
+            "the tree has no nodes on media\n".to_owned(),
+        )?;
     }
     walk(&pool.tree_store(&stable), root, &mut |id, node| {
-        emit(
-            out,
-            &format!("node {} level {} with {} pairs\n", id.0, node.level(), node.len()),
-        )?;
+        let fields = vec![
+            ("node", Field::Number(id.0)),
+            ("level", Field::Number(node.level().into())),
+            ("pairs", Field::Number(node.len() as u64)),
+        ];
+        let text = format!("node {} level {} with {} pairs\n", id.0, node.level(), node.len());
+        emit(print, "node", fields, text)?;
         for at in 0..node.len() {
+            let (key, value) = (show(node.key(at)), show(node.value(at)));
+            let text = format!("  {key} = {value}\n");
             emit(
-                out,
-                &format!("  {} = {}\n", show(node.key(at)), show(node.value(at))),
+                print,
+                "pair",
+                vec![("key", Field::Text(key)), ("value", Field::Text(value))],
+                text,
             )?;
         }
         Ok(())

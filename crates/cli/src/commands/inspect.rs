@@ -7,12 +7,12 @@ use crate::failure::Failure;
 use crate::lock::{LockMode, PoolLock};
 use crate::member;
 use crate::names::PoolName;
-use crate::output::emit;
 use crate::state::StateDirectory;
 use anyhow::Context;
 use packstone_media::{Access, Media};
-use packstone_pool::inspect::{Target, inspect};
+use packstone_pool::inspect::{Field, Item, Target, inspect};
 use packstone_pool::{OpenOptions, Pool, RecordId, SegmentId, TreeId};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,7 @@ use std::time::Duration;
   packstone inspect tank checkpoints
   packstone inspect tank segment 3
   packstone inspect tank tree pg
+  packstone inspect --json tank table         one JSON object a line
   packstone inspect /srv/tank.pack label      a member that is not registered
 
 The pool must not be open. Nothing is written.",
@@ -34,6 +35,9 @@ pub struct Arguments {
     /// Name of a pool, or path of a member
     #[arg(value_name = "POOL|MEMBER")]
     target: String,
+    /// Print facts as JSON, one object a line
+    #[arg(long)]
+    json: bool,
     #[command(subcommand)]
     what: What,
 }
@@ -84,9 +88,35 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         What::Tree { tree } => Target::Tree(find_tree(tree, &members)?),
         What::Record { id } => Target::Record(RecordId(*id)),
     };
-    let mut text = Vec::new();
-    inspect(&members, target, &mut text).with_context(|| format!("inspect {}", arguments.target))?;
-    emit(&String::from_utf8_lossy(&text))
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let json = arguments.json;
+    let printed = inspect(&members, target, &mut |item| {
+        let written = match json {
+            true => writeln!(out, "{}", as_json(item)),
+            false => out.write_all(item.text.as_bytes()),
+        };
+        match written {
+            // Whoever reads has seen enough, as 'head' has.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+            other => other,
+        }
+    });
+    printed.with_context(|| format!("inspect {}", arguments.target))?;
+    out.flush().context("print")
+}
+
+/// One line a thing, so that a table of any size can be read as it comes.
+fn as_json(item: Item) -> serde_json::Value {
+    let mut object = serde_json::Map::new();
+    object.insert("kind".to_string(), item.kind.into());
+    for (name, field) in item.fields {
+        let value = match field {
+            Field::Number(number) => number.into(),
+            Field::Text(text) => text.into(),
+        };
+        object.insert(name.to_string(), value);
+    }
+    object.into()
 }
 
 type Members = Vec<Arc<dyn Media>>;
