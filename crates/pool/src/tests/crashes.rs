@@ -1,7 +1,10 @@
 //! Crashes: at every media call, and at random moments of a long life.
 
 use super::world::*;
+use crate::*;
+use packstone_media::{Fate, SimulatedMedia};
 use rand::Rng;
+use std::sync::Arc;
 
 /// A short life with everything in it; stops at the first error.
 fn short_life(world: &mut World, commits: usize) {
@@ -72,4 +75,64 @@ fn life_goes_on_after_crashes() {
             }
         }
     }
+}
+
+/// A batch that outlived a crash while the one before it did not must never be taken for the continuation of what a later
+/// life wrote: that is what epochs are for.
+#[test]
+fn leftovers_of_an_earlier_life_are_not_replayed() {
+    let media = Arc::new(SimulatedMedia::new(16 << 20));
+    create(&media);
+    let pool = open(&media).expect("opens");
+    let tree = pool
+        .create_dataset("data", Properties::new())
+        .expect("creates")
+        .tree;
+    pool.checkpoint_now().expect("checkpoints");
+    let store = |pool: &Pool, streams: &[Stream], key: &[u8]| {
+        let mut transaction = pool.begin();
+        for stream in streams {
+            transaction.store(
+                tree,
+                *stream,
+                PackedRecord::pack(&content(1, 500), Compression::None),
+            );
+        }
+        transaction.put(tree, key, b"here");
+        pool.commit(transaction).expect("commits");
+    };
+    // Two batches: the first in the stream of short-lived data, the second, with the operations, in the other.
+    store(&pool, &[Stream::ShortLived, Stream::Data], b"lost");
+    media.fail_next_flushes(1);
+    pool.sync(pool.last_commit()).expect_err("the flush fails");
+    drop(pool);
+    let first = std::cell::Cell::new(None);
+    media.crash_with(&mut |sector| {
+        if first.get().is_none() {
+            first.set(Some(sector.write));
+        }
+        if first.get() == Some(sector.write) {
+            Fate::Lost
+        } else {
+            Fate::Persisted
+        }
+    });
+    let pool = open(&media).expect("opens");
+    assert_eq!(
+        pool.get(tree, b"lost").expect("reads"),
+        None,
+        "half a group is no group"
+    );
+    // One batch, with the number of the one that was lost, where that one was.
+    store(&pool, &[Stream::ShortLived], b"kept");
+    pool.sync(pool.last_commit()).expect("syncs");
+    drop(pool);
+    media.crash_losing_all();
+    let pool = open(&media).expect("opens");
+    assert_eq!(pool.get(tree, b"kept").expect("reads"), Some(b"here".to_vec()));
+    assert_eq!(
+        pool.get(tree, b"lost").expect("reads"),
+        None,
+        "a batch of an earlier life was replayed"
+    );
 }
