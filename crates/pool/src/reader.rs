@@ -97,7 +97,7 @@ impl Pool {
             } else {
                 self.read_again(ids[*at], *location)?
             };
-            self.remember(ids[*at], &bytes);
+            self.caches.records.insert(ids[*at], bytes.clone());
             out[*at] = Some(bytes);
         }
         Ok(())
@@ -128,11 +128,6 @@ impl Pool {
             "read record",
             format!("record {} moved {MOVES_MAX} times while it was read", id.0),
         ))
-    }
-
-    /// Small records are worth keeping: reading one of a large run again is the kernel's cache's business.
-    fn remember(&self, id: RecordId, bytes: &Arc<[u8]>) {
-        self.caches.records.insert(id, bytes.clone());
     }
 }
 

@@ -31,7 +31,7 @@ const FLUSH_MS: u64 = 5_000;
 const WRITE_BYTES: u64 = GROUP_BYTES_MAX / 4;
 /// Longest time between checkpoints while anything changes.
 const CHECKPOINT_MS: u64 = 120_000;
-/// Log bytes between checkpoints; bounds recovery to a second or two.
+/// Log bytes between checkpoints; bounds what recovery replays.
 const CHECKPOINT_LOG_BYTES: u64 = 512 << 20;
 
 impl Pool {

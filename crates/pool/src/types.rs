@@ -77,7 +77,6 @@ impl Location {
         self.packed_bytes.saturating_add(DIRECTORY_ENTRY_BYTES)
     }
 
-    /// Same place and same content.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, u64::from(self.segment.0));
         put_varint(out, u64::from(self.offset_bytes));
