@@ -220,17 +220,15 @@ impl FileSystem {
         let mut done = 0;
         while done < INODES_PER_STEP {
             let _taken = self.dirty.taking.read();
-            let buffer = DirtyQueues::pop_due(&self.dirty.buffers, now, BUFFER_AGE_MS);
-            let attributes = DirtyQueues::pop_due(&self.dirty.attributes, now, ATTRIBUTES_AGE_MS);
-            if buffer.is_none() && attributes.is_none() {
-                break;
-            }
-            if let Some(ino) = buffer {
-                self.flush_queued(OPERATION, ino, Flush::Data)?;
-            }
-            if let Some(ino) = attributes {
-                self.flush_queued(OPERATION, ino, Flush::All)?;
-            }
+            // One at a time: what was taken from a queue and not flushed would be forgotten when the other fails.
+            let due = DirtyQueues::pop_due(&self.dirty.buffers, now, BUFFER_AGE_MS)
+                .map(|ino| (ino, Flush::Data))
+                .or_else(|| {
+                    let attributes = DirtyQueues::pop_due(&self.dirty.attributes, now, ATTRIBUTES_AGE_MS);
+                    attributes.map(|ino| (ino, Flush::All))
+                });
+            let Some((ino, scope)) = due else { break };
+            self.flush_queued(OPERATION, ino, scope)?;
             done += 1;
         }
         let recounted = self.recount_one()?;
@@ -240,9 +238,6 @@ impl FileSystem {
 
     /// Counts stored bytes again for one file whose count was not written before a crash. True if there was one.
     fn recount_one(&self) -> Result<bool> {
-        const OPERATION: &str = "count stored bytes";
-        /// Extents looked at in one scan.
-        const SCANNED: usize = 1024;
         let Some(ino) = self.dirty.recounts.lock().pop_front() else {
             return Ok(false);
         };
@@ -253,6 +248,21 @@ impl FileSystem {
         if state.dead || !state.recount {
             return Ok(true);
         }
+        // A file that cannot be counted stays in the queue, behind the others.
+        state.record.stored_bytes = self
+            .count_stored_bytes(ino)
+            .inspect_err(|_| self.dirty.queue_recount(ino))?;
+        state.recount = false;
+        state.attributes_dirty = true;
+        let now = state.record.changed;
+        self.dirty.queue_attributes(ino, &mut state, now);
+        Ok(true)
+    }
+
+    fn count_stored_bytes(&self, ino: Ino) -> Result<u64> {
+        const OPERATION: &str = "count stored bytes";
+        /// Extents looked at in one scan.
+        const SCANNED: usize = 1024;
         let (mut stored_bytes, mut from) = (0, 0);
         loop {
             let extents = self.extents_limited(OPERATION, ino, from, u64::MAX, SCANNED)?;
@@ -265,15 +275,9 @@ impl FileSystem {
             }
             match extents.last() {
                 Some((index, _)) if extents.len() == SCANNED && *index < u64::MAX => from = index + 1,
-                _ => break,
+                _ => return Ok(stored_bytes),
             }
         }
-        state.record.stored_bytes = stored_bytes;
-        state.recount = false;
-        state.attributes_dirty = true;
-        let now = state.record.changed;
-        self.dirty.queue_attributes(ino, &mut state, now);
-        Ok(true)
     }
 
     /// An open file holds its data though unlinked. Pair with `release`.

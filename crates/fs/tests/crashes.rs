@@ -326,3 +326,52 @@ fn a_full_pool_refuses_writes_at_once_and_makes_room() {
     fs.close().unwrap();
     support::check_clean(&pool);
 }
+
+/// A step that fails on one file must not forget what it was to do for another: its attributes would reach neither the
+/// tree nor, at sync_all, the media.
+#[test]
+fn a_failed_step_forgets_no_other_file() {
+    let media = support::device(256 << 20, &[("recordsize", "4K")]);
+    let pool = support::open_pool(&media);
+    let fs = support::open(&pool);
+    let create = |name: &[u8]| {
+        let new = fs.create(&caller(1), Ino::ROOT, name, FileKind::Regular, 0o600, 0);
+        new.unwrap().ino
+    };
+    let (buffered, touched, long) = (create(b"buffered"), create(b"touched"), create(b"long"));
+    fs.write(&caller(1), buffered, 0, &page(1), false).unwrap();
+    fs.write(&caller(1), touched, 0, &page(1), false).unwrap();
+    // More records than the caches of nodes hold.
+    const LONG_MIB: u64 = 600;
+    for block in 0..LONG_MIB {
+        let data = page(2).repeat(256);
+        fs.write(&caller(1), long, block * (1 << 20), &data, false)
+            .unwrap();
+    }
+    fs.sync_all().unwrap();
+    pool.checkpoint_now().unwrap();
+    // The first overwrite puts the attributes; those of the second wait.
+    fs.write(&caller(49), touched, 0, &page(3), false).unwrap();
+    fs.write(&caller(50), touched, 0, &page(4), false).unwrap();
+    fs.write(&caller(50), buffered, 10, b"a piece", false).unwrap();
+    pool.checkpoint_now().unwrap();
+    let mut data = Vec::new();
+    for block in 0..LONG_MIB {
+        data.clear();
+        fs.read(&caller(50), long, block * (1 << 20), 1 << 20, &mut data)
+            .unwrap();
+    }
+    let later = Timestamp {
+        seconds: 60,
+        nanoseconds: 0,
+    };
+    media.fail_next_reads(1);
+    assert!(fs.step(later).is_err(), "the read that fails was not made");
+    fs.sync_all().unwrap();
+    drop((fs, pool));
+    media.crash_losing_all();
+    let pool = support::open_pool(&media);
+    let fs = support::open(&pool);
+    assert_eq!(fs.attributes(touched).unwrap().modified.seconds, 50);
+    assert_eq!(fs.attributes(buffered).unwrap().modified.seconds, 50);
+}

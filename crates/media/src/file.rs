@@ -17,8 +17,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use rustix::fs::FallocateFlags;
 
 use crate::aligned::AlignedBuffer;
@@ -55,7 +55,8 @@ pub struct FileMedia {
     is_block_device: bool,
     is_direct: bool,
     is_preallocated: bool,
-    flush_failed: AtomicBool,
+    /// Whether a flush has failed; held while one runs.
+    flush_failed: Mutex<bool>,
     counters: LiveCounters,
 }
 
@@ -137,7 +138,10 @@ impl FileMedia {
     }
 
     fn flush_now(&self) -> Result<()> {
-        if self.flush_failed.load(Ordering::SeqCst) {
+        // One at a time: the kernel tells an error to one caller, and a flush beside that one would return well without
+        // what was lost.
+        let mut flush_failed = self.flush_failed.lock();
+        if *flush_failed {
             return Err(MediaError::new(
                 MediaErrorKind::Unavailable,
                 "flush",
@@ -153,7 +157,7 @@ impl FileMedia {
                 Err(error) => {
                     // The kernel reports a lost page once and then forgets it, so this is the only place that
                     // knows.
-                    self.flush_failed.store(true, Ordering::SeqCst);
+                    *flush_failed = true;
                     return Err(self.failed("flush", error));
                 }
             }

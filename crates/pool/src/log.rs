@@ -295,6 +295,8 @@ impl Pool {
             log.durable_below = log.next_batch;
         }
         let mut state = self.state.write();
+        // A write or flush that failed elsewhere meanwhile may have let this one succeed for nothing.
+        state.require_writable("write log")?;
         for id in &plan.records {
             state.pending.remove(id);
         }

@@ -5,7 +5,8 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+
+use parking_lot::Mutex;
 
 use rustix::fs::{FallocateFlags, OFlags};
 
@@ -162,7 +163,7 @@ fn finish(file: File, path: &Path, access: Access, operation: &'static str) -> R
         is_block_device,
         is_direct,
         is_preallocated: is_block_device || metadata.blocks() * STAT_BLOCK_BYTES >= length_bytes,
-        flush_failed: AtomicBool::new(false),
+        flush_failed: Mutex::new(false),
         counters: LiveCounters::default(),
     })
 }
