@@ -72,7 +72,8 @@ pub fn run() -> Result<bool> {
     Ok(findings.errors.is_empty())
 }
 
-fn workspace_root() -> Result<PathBuf> {
+/// The workspace that the current directory belongs to.
+pub(crate) fn workspace_root() -> Result<PathBuf> {
     let here = std::env::current_dir()?;
     let root = here
         .ancestors()

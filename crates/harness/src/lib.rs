@@ -4,6 +4,7 @@
 //! main ──► demo    one million click events on a compressed pool, then a table of sizes
 //!     ├──► bench   pgbench on an ext4 directory and on Packstone, in turns
 //!     ├──► runner  every test of the workspace, one summary line
+//!     ├──► bugs    deliberate bugs in a copy of the sources, and which test catches each
 //!     └──► layout  the rules of house style that a program can check
 //! tests/           end-to-end tests: crashes, full pools, life of daemons and mounts
 //!
@@ -18,6 +19,7 @@
 //! - Every pool made here has a state directory of its own, so a user's pools are never touched.
 
 pub mod bench;
+pub mod bugs;
 pub mod cluster;
 pub mod demo;
 pub mod events;

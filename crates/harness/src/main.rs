@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use packstone_harness::{bench, demo, layout, runner};
+use packstone_harness::{bench, bugs, demo, layout, runner};
 
 #[derive(Parser)]
 #[command(about = "Demonstration, tests, benchmark and source rules of Packstone")]
@@ -41,6 +41,8 @@ enum Command {
     },
     /// pgbench on an ext4 directory and on Packstone in turns
     Bench(bench::Options),
+    /// Deliberate bugs, one at a time, and which test catches each
+    Bugs(bugs::Options),
     /// The rules of house style that a program can check
     Layout,
 }
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         }
         Command::Test { cargo_arguments } => runner::run(&cargo_arguments),
         Command::Bench(options) => bench::run(&options).map(|()| true),
+        Command::Bugs(options) => bugs::run(&options),
         Command::Layout => layout::run(),
     };
     match outcome {
