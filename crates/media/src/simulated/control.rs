@@ -69,6 +69,18 @@ impl SimulatedMedia {
         self.state.lock().faults.ask(kind, count);
     }
 
+    /// Of the calls to which this kind applies, `skip` pass and the one after them suffers it.
+    ///
+    /// # Panics
+    /// As [`SimulatedMedia::inject`].
+    pub fn inject_after(&self, kind: FaultKind, skip: u64) {
+        assert!(
+            !matches!(kind, FaultKind::Gone | FaultKind::BadRange),
+            "{kind:?} is not a fault of one call"
+        );
+        self.state.lock().faults.ask_after(kind, skip);
+    }
+
     /// The next write lands there instead of where it should, and says that all is well.
     pub fn misdirect_next_write(&self, to_offset_bytes: u64) {
         let mut state = self.state.lock();

@@ -61,6 +61,8 @@ impl Fault {
 #[derive(Debug)]
 pub(super) struct Faults {
     asked: [u64; FaultKind::ALL.len()],
+    /// Calls to pass before the one that suffers it.
+    asked_after: [Option<u64>; FaultKind::ALL.len()],
     plan: Option<FaultPlan>,
     /// Decides what the plan draws, and where damage and misdirected calls go.
     pub(super) random: Random,
@@ -82,6 +84,7 @@ impl Default for Faults {
     fn default() -> Self {
         Faults {
             asked: [0; FaultKind::ALL.len()],
+            asked_after: [None; FaultKind::ALL.len()],
             plan: None,
             random: Random::new(0),
             misdirect_to: None,
@@ -108,6 +111,10 @@ impl Faults {
     pub(super) fn ask(&mut self, kind: FaultKind, count: u64) {
         let asked = &mut self.asked[kind as usize];
         *asked = asked.saturating_add(count);
+    }
+
+    pub(super) fn ask_after(&mut self, kind: FaultKind, skip: u64) {
+        self.asked_after[kind as usize] = Some(skip);
     }
 
     pub(super) fn set_asked(&mut self, kind: FaultKind, count: u64) {
@@ -211,6 +218,14 @@ impl Faults {
         if *asked > 0 {
             *asked -= 1;
             return true;
+        }
+        match &mut self.asked_after[kind as usize] {
+            Some(0) => {
+                self.asked_after[kind as usize] = None;
+                return true;
+            }
+            Some(skip) => *skip -= 1,
+            None => {}
         }
         let random = &mut self.random;
         self.plan

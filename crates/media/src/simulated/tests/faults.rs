@@ -104,10 +104,15 @@ fn a_dropping_flush_fails_once_and_then_lies() {
     assert_sector(&media, 1, 2);
     write_sector(&media, 2, 2);
     media.flush().unwrap();
+    media.inject_after(FaultKind::DroppingFlush, 2);
+    media.flush().unwrap();
+    media.flush().unwrap();
+    media.flush().unwrap_err();
+    media.flush().unwrap();
     media.crash_losing_nothing();
     assert_sector(&media, 1, 1);
     assert_sector(&media, 2, 2);
-    assert_eq!(counted(&media, FaultKind::DroppingFlush), 1);
+    assert_eq!(counted(&media, FaultKind::DroppingFlush), 2);
 }
 
 #[test]
