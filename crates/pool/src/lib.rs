@@ -52,6 +52,7 @@ mod lifecycle;
 mod log;
 mod node;
 mod node_writer;
+mod older;
 mod overlay;
 mod pool;
 mod reader;
