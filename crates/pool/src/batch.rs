@@ -21,7 +21,8 @@
 //! | 52 | 4 | length with padding |
 //! | 56 | 4, 4, 4 | bytes of records, of directory, of operations |
 //! | 68 | 4 | records |
-//! | 72 | 16 | zero |
+//! | 72 | 8 | nodes: every log batch below this number is covered by the checkpoint; log: zero |
+//! | 80 | 8 | zero |
 //! | 88 | 8 | checksum of everything up to the padding, without this field |
 //!
 //! A directory entry is: kind (1 byte), id as zigzag varint of the difference to the entry before, varint tree, varint
@@ -107,6 +108,7 @@ pub(crate) struct Header {
     pub directory_bytes: u32,
     pub operations_bytes: u32,
     pub record_count: u32,
+    pub covered_below: u64,
 }
 
 impl Header {
@@ -140,6 +142,7 @@ impl Header {
         ] {
             out.extend_from_slice(&field.to_le_bytes());
         }
+        out.extend_from_slice(&self.covered_below.to_le_bytes());
         let mut header = [0; HEADER_BYTES];
         header[..out.len()].copy_from_slice(&out);
         header
@@ -181,6 +184,7 @@ impl Header {
             directory_bytes: reader.u32()?,
             operations_bytes: reader.u32()?,
             record_count: reader.u32()?,
+            covered_below: reader.u64()?,
         };
         if header.segment != segment || header.offset_bytes != offset_bytes {
             return Err(Malformed("was written for another place"));
@@ -233,6 +237,7 @@ impl BatchBuilder {
                 directory_bytes: 0,
                 operations_bytes: 0,
                 record_count: 0,
+                covered_below: 0,
             },
             frames: Vec::new(),
             directory: Vec::new(),

@@ -33,7 +33,10 @@ pub struct CheckReport {
 pub fn check(pool: &Pool, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
     let mut checker = Checker {
         pool,
-        report: CheckReport::default(),
+        report: CheckReport {
+            problems: pool.notes().to_vec(),
+            ..CheckReport::default()
+        },
         expected: BTreeMap::new(),
         nodes: BTreeSet::new(),
     };

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::failpoint::Failpoint;
 use crate::log::plan_group;
 use crate::node::Node;
-use crate::node_writer::NodeWriter;
+use crate::node_writer::{NodeWriter, Promise};
 use crate::overlay::Overlay;
 use crate::pool::{Pool, Stable};
 use crate::segments::{SegmentKind, SegmentTable};
@@ -105,7 +105,11 @@ impl Pool {
             freeze.image.clone(),
             checkpointer.cursor,
             number,
-            freeze.epoch,
+            Promise {
+                epoch: freeze.epoch,
+                durable_below: self.state.read().covered_below,
+                covered_below: freeze.next_batch,
+            },
         );
         match self.write_checkpoint(checkpointer, &freeze, &mut writer) {
             Ok((applied, pages)) => {
@@ -119,8 +123,7 @@ impl Pool {
             Err(error) => {
                 let mut state = self.state.write();
                 for segment in &writer.opened {
-                    state.segments.seal(*segment);
-                    state.segments.free(*segment);
+                    state.segments.give_back(*segment);
                 }
                 drop(state);
                 checkpointer.frozen = Some(freeze);
@@ -255,6 +258,7 @@ impl Pool {
         *stable = applied.stable;
         let mut state = self.state.write();
         state.frozen = None;
+        state.covered_below = freeze.next_batch;
         state.publishes += 1;
         state.table_bytes = applied.table_bytes;
         for (tree, counters) in &applied.counters {
@@ -275,6 +279,7 @@ impl Pool {
             .sealed
             .iter()
             .for_each(|segment| state.segments.seal(*segment));
+        state.segments.rest();
         for (segment, usage) in writer.image.iter() {
             // Free in the image but not in the live table: emptied before the freeze, or opened by the log since.
             let live = state.segments.get(segment);

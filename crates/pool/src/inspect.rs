@@ -10,7 +10,7 @@ use crate::label::read_label;
 use crate::lifecycle::OpenOptions;
 use crate::pool::Pool;
 use crate::segments::SegmentKind;
-use crate::slot::{Slot, read_slots};
+use crate::slot::{Ring, Slot};
 use crate::stores::{decode_location, read_frame, unpack};
 use crate::transaction::Operation;
 use crate::types::{Location, RecordId, SegmentId, TreeId};
@@ -90,7 +90,8 @@ pub fn inspect(members: &[Arc<dyn Media>], target: Target, print: Printer<'_>) -
         }),
         Target::Checkpoints => members.iter().try_for_each(|member| {
             let label = read_label(member.as_ref())?;
-            read_slots(member.as_ref(), &label)
+            Ring::read(member.as_ref(), &label)
+                .slots
                 .iter()
                 .try_for_each(|slot| checkpoint(slot, print))
         }),
@@ -258,6 +259,7 @@ fn batch(batch: &Batch, print: Printer<'_>) -> Result<()> {
         ("directory_bytes", Field::Number(header.directory_bytes.into())),
         ("operations_bytes", Field::Number(header.operations_bytes.into())),
         ("durable_below", Field::Number(header.durable_below)),
+        ("covered_below", Field::Number(header.covered_below)),
         ("group_end", Field::Number(header.group_end.into())),
     ];
     emit(print, "batch", fields, header_line(header))?;
@@ -288,7 +290,7 @@ fn batch(batch: &Batch, print: Printer<'_>) -> Result<()> {
 
 fn header_line(header: &Header) -> String {
     format!(
-        "offset {}: {:?} batch {} epoch {} stream {}, {} bytes ({} records, {} directory, {} operations), durable below {}{}{}\n",
+        "offset {}: {:?} batch {} epoch {} stream {}, {} bytes ({} records, {} directory, {} operations), durable below {}{}{}{}\n",
         header.offset_bytes,
         header.kind,
         header.sequence,
@@ -299,6 +301,10 @@ fn header_line(header: &Header) -> String {
         header.directory_bytes,
         header.operations_bytes,
         header.durable_below,
+        match header.covered_below {
+            0 => String::new(),
+            below => format!(", covered below {below}"),
+        },
         if header.group_end { ", end of group" } else { "" },
         match header.next_segment {
             SegmentId::NONE => String::new(),

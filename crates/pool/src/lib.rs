@@ -53,6 +53,7 @@ mod lifecycle;
 mod log;
 mod node;
 mod node_writer;
+mod older;
 mod overlay;
 mod pool;
 mod reader;

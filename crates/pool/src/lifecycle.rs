@@ -11,13 +11,14 @@ use crate::failpoint::{Failpoint, Failpoints};
 use crate::geometry::Geometry;
 use crate::label::{LabelSummary, read_label, wipe, write_label};
 use crate::log::LogWriter;
+use crate::older::{EPOCHS_LOST_MAX, Examination};
 use crate::pool::{Damage, Pool, Stable};
 use crate::recovery::{Replay, Replayed};
 use crate::segments::{SegmentKind, SegmentTable};
-use crate::slot::{Cursor, Slot, read_slots};
+use crate::slot::{Cursor, Loss, Ring, Slot, clear_ring};
 use crate::state::{Counters, LOG_STREAMS, State};
 use crate::stores::{TableStore, TreeStore};
-use crate::types::{NUMBER_MAX, RECORD_RAW_BYTES_MAX, SECTOR_BYTES, SegmentId, TreeId};
+use crate::types::{Location, NUMBER_MAX, RECORD_RAW_BYTES_MAX, SECTOR_BYTES, SegmentId, TreeId};
 use packstone_media::Media;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
@@ -73,6 +74,7 @@ impl Pool {
             options.segment_bytes,
         )?;
         wipe(member.as_ref())?;
+        clear_ring(member.as_ref(), &label)?;
         let mut segments = SegmentTable::new(label.segment_count);
         let cursors = std::array::from_fn(|stream| {
             let segment = segments.allocate(SegmentKind::Log(stream as u8));
@@ -127,35 +129,205 @@ impl Pool {
                 "this program opens pools of one member only",
             ));
         }
-        let slot = read_slots(member.as_ref(), &label)
-            .into_iter()
-            .next()
-            .ok_or_else(|| {
-                Error::damaged(
-                    OPERATION,
-                    format!("no checkpoint of pool {} can be read", label.pool_name),
-                )
-            })?;
         let memory_bytes = options
             .memory_bytes
             .unwrap_or(MEMORY_BYTES_DEFAULT)
             .max(MEMORY_BYTES_MIN);
         let geometry = Geometry { label, members };
-        let caches = Caches::new(memory_bytes);
-        let (parts, replayed) = recover(&geometry, &caches, &slot)?;
-        let mut pool = assemble(geometry, parts, replayed.next_record, memory_bytes);
-        pool.caches = caches;
+        let ring = Ring::read(geometry.member(), &geometry.label);
+        let found = find_checkpoint(&geometry, &ring, memory_bytes, options.read_only)?;
+        let mut pool = assemble(geometry, found.parts, found.next_record, memory_bytes);
+        pool.caches = found.caches;
+        pool.notes = found.notes;
         pool.failpoints = options.failpoints.clone();
         if options.read_only {
             pool.state.write().stopped = Some("the pool was opened for reading only".to_owned());
         } else {
             // Batches of the new epoch must not follow before a checkpoint says so: leftovers of the old epoch behind
             // the end of the log could be taken for its continuation.
-            pool.log.lock().epoch += 1;
+            pool.log.lock().epoch = found.next_epoch;
             pool.reach(Failpoint::AfterReplay)?;
-            pool.checkpoint(&mut pool.checkpointer.lock())?;
+            let mut checkpointer = pool.checkpointer.lock();
+            pool.checkpoint(&mut checkpointer)?;
+            let newest = checkpointer.number;
+            drop(checkpointer);
+            pool.stop_on_error(ring.mend(pool.geometry.member(), &pool.geometry.label, newest))?;
         }
         Ok(pool)
+    }
+
+    /// What opening found out of the ordinary, a line each: that a checkpoint or the log could not be read, and what that
+    /// means.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+/// A checkpoint that can be used, with the log behind it.
+struct Found {
+    parts: Parts,
+    caches: Caches,
+    next_record: u64,
+    next_epoch: u64,
+    notes: Vec<String>,
+}
+
+/// Tries checkpoints from the newest down. One whose trees cannot be read is passed over; an error of the log is final,
+/// for the same log lies behind all of them.
+fn find_checkpoint(geometry: &Geometry, ring: &Ring, memory_bytes: u64, read_only: bool) -> Result<Found> {
+    const OPERATION: &str = "open pool";
+    let mut passed_over: Option<Error> = None;
+    for (at, slot) in ring.slots.iter().enumerate() {
+        // Each with caches of its own, for records and nodes of one are not those of another.
+        let caches = Caches::new(memory_bytes);
+        let trees = match read_trees(geometry, &caches, slot) {
+            Ok(trees) => trees,
+            Err(error) => {
+                passed_over.get_or_insert(error);
+                continue;
+            }
+        };
+        let attempt = Attempt {
+            geometry,
+            ring,
+            at,
+            read_only,
+        };
+        return match (attempt.recover(caches, trees, passed_over.as_ref()), passed_over) {
+            (Err(error), Some(newest)) => Err(Error::damaged(
+                OPERATION,
+                format!(
+                    "checkpoint {} cannot be used ({newest}), nor can an older one stand in for it: {error}",
+                    ring.slots[0].number
+                ),
+            )),
+            (outcome, _) => outcome,
+        };
+    }
+    Err(passed_over.unwrap_or_else(|| {
+        let name = &geometry.label.pool_name;
+        Error::damaged(OPERATION, format!("no checkpoint of pool {name} can be read"))
+    }))
+}
+
+/// An attempt to open from one slot.
+struct Attempt<'a> {
+    geometry: &'a Geometry,
+    ring: &'a Ring,
+    at: usize,
+    read_only: bool,
+}
+
+impl Attempt<'_> {
+    fn recover(&self, caches: Caches, mut trees: Trees, passed_over: Option<&Error>) -> Result<Found> {
+        let (geometry, slot) = (self.geometry, &self.ring.slots[self.at]);
+        let before = trees.state.segments.clone();
+        let pool_tag = pool_tag(&geometry.label.pool_id);
+        let replayed = Replay {
+            geometry,
+            table: TableStore {
+                geometry,
+                caches: &caches,
+            },
+            stable: &trees.stable,
+            slot,
+            pool_tag,
+            read_only: self.read_only,
+        }
+        .run(&mut trees.state)?;
+        let loss = self.ring.loss(slot.number + 1);
+        let mut notes: Vec<String> = replayed.unread.clone().into_iter().collect();
+        let mut next_epoch = replayed.epoch + 1;
+        if self.at > 0 || loss != Loss::No || replayed.epoch > slot.epoch {
+            let findings = Examination {
+                geometry,
+                ring: self.ring,
+                slot,
+                pool_tag,
+                before: &before,
+                after: &trees.state.segments,
+                replayed: &replayed,
+            }
+            .run();
+            next_epoch = findings.epoch_max + EPOCHS_LOST_MAX;
+            let reason = match passed_over {
+                Some(error) => format!(
+                    "checkpoint {} cannot be used ({error})",
+                    self.ring.slots[0].number
+                ),
+                None => format!("checkpoint {} seems to be lost", slot.number + 1),
+            };
+            if let Some(missing) = findings.missing {
+                self.refuse_incomplete(&reason, &missing)?;
+                notes.push(format!(
+                    "INCOMPLETE: {reason}; what is shown is from checkpoint {}, and acknowledged data are missing: {missing}",
+                    slot.number
+                ));
+            } else if self.at > 0 || loss == Loss::Likely || replayed.epoch > slot.epoch {
+                notes.push(format!(
+                    "{reason}: opened from checkpoint {} and the log behind it; nothing acknowledged is missing",
+                    slot.number
+                ));
+            }
+        }
+        if !self.read_only {
+            self.rest_segments(&mut trees.state);
+        }
+        let number = self.ring.slots[0].number;
+        Ok(found(slot, number, caches, trees, &replayed, next_epoch, notes))
+    }
+
+    fn refuse_incomplete(&self, reason: &str, missing: &str) -> Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        Err(Error::damaged(
+            "open pool",
+            format!(
+                "{reason}, and from checkpoint {} acknowledged data would be missing: {missing}; mount it for reading only to copy what is there, and restore the rest from a backup",
+                self.ring.slots[self.at].number
+            ),
+        ))
+    }
+
+    /// What the checkpoint before this one needs shall last for some time yet.
+    fn rest_segments(&self, state: &mut State) {
+        if let Some(older) = self.ring.slots.get(self.at + 1)
+            && check_slot(self.geometry, older).is_ok()
+            && let Ok((usage, _)) = read_usage(self.geometry, &older.usage_index)
+        {
+            state.segments.rest_what_was_used_in(&usage);
+        }
+    }
+}
+
+fn found(
+    slot: &Slot,
+    number: u64,
+    caches: Caches,
+    trees: Trees,
+    replayed: &Replayed,
+    next_epoch: u64,
+    notes: Vec<String>,
+) -> Found {
+    let log = LogWriter {
+        cursors: replayed.cursors,
+        epoch: replayed.epoch,
+        next_batch: replayed.next_batch,
+        durable_below: replayed.next_batch,
+    };
+    let node_cursor = slot.cursors.get(LOG_STREAMS).copied();
+    Found {
+        parts: Parts {
+            log,
+            state: trees.state,
+            stable: trees.stable,
+            checkpointer: Checkpointer::new(number, node_cursor, trees.pages, Some(slot.usage_index)),
+        },
+        caches,
+        next_record: replayed.next_record,
+        next_epoch,
+        notes,
     }
 }
 
@@ -181,11 +353,19 @@ fn assemble(geometry: Geometry, parts: Parts, next_record: u64, memory_bytes: u6
         catalog_lock: Mutex::new(()),
         damage: Damage::default(),
         failpoints: Failpoints::default(),
+        notes: Vec::new(),
         geometry,
     }
 }
 
-fn recover(geometry: &Geometry, caches: &Caches, slot: &Slot) -> Result<(Parts, Replayed)> {
+/// What a slot names, as far as opening needs it.
+struct Trees {
+    state: State,
+    stable: Stable,
+    pages: Vec<Option<Location>>,
+}
+
+fn read_trees(geometry: &Geometry, caches: &Caches, slot: &Slot) -> Result<Trees> {
     check_slot(geometry, slot)?;
     let (mut segments, pages) = read_usage(geometry, &slot.usage_index)?;
     for (stream, cursor) in slot.cursors.iter().enumerate() {
@@ -199,34 +379,9 @@ fn recover(geometry: &Geometry, caches: &Caches, slot: &Slot) -> Result<(Parts, 
     let mut state = State::new(segments);
     state.table_bytes = slot.table_bytes;
     state.next_tree = slot.next_tree;
+    state.covered_below = slot.next_batch;
     let stable = read_roots(geometry, caches, slot, &mut state)?;
-    let table = TableStore { geometry, caches };
-    let pool_tag = pool_tag(&geometry.label.pool_id);
-    let replayed = Replay {
-        geometry,
-        table,
-        stable: &stable,
-        slot,
-        pool_tag,
-    }
-    .run(&mut state)?;
-    let log = LogWriter {
-        cursors: replayed.cursors,
-        epoch: slot.epoch,
-        next_batch: replayed.next_batch,
-        durable_below: replayed.next_batch,
-    };
-    let node_cursor = slot.cursors.get(LOG_STREAMS).copied();
-    let checkpointer = Checkpointer::new(slot.number, node_cursor, pages, Some(slot.usage_index));
-    Ok((
-        Parts {
-            log,
-            state,
-            stable,
-            checkpointer,
-        },
-        replayed,
-    ))
+    Ok(Trees { state, stable, pages })
 }
 
 fn check_slot(geometry: &Geometry, slot: &Slot) -> Result<()> {

@@ -36,7 +36,7 @@ pub(crate) struct LogWriter {
     pub cursors: [Cursor; LOG_STREAMS],
     pub epoch: u64,
     pub next_batch: u64,
-    /// Batches below this number are durable.
+    /// Batches below this number were made durable by flushes of the log; a checkpoint may have done more.
     pub durable_below: u64,
 }
 
@@ -120,10 +120,11 @@ pub(crate) fn plan_group(state: &mut State, log: &mut LogWriter, segment_bytes: 
     if let Some(last) = batches.last_mut() {
         last.header.group_end = true;
     }
+    let durable_below = log.durable_below.max(state.covered_below);
     for batch in &mut batches {
         batch.header.epoch = log.epoch;
         batch.header.sequence = log.next_batch;
-        batch.header.durable_below = log.durable_below;
+        batch.header.durable_below = durable_below;
         log.next_batch += 1;
     }
     let plan = Plan {

@@ -17,12 +17,22 @@ use packstone_codec::PackedRecord;
 /// Batches are written when they reach this size.
 const BATCH_BYTES: u32 = 1 << 20;
 
+/// What every batch of a checkpoint says about the log.
+#[derive(Clone, Copy)]
+pub(crate) struct Promise {
+    pub epoch: u64,
+    /// Log batches below this were durable before the checkpoint began.
+    pub durable_below: u64,
+    /// Log batches below this are covered by the checkpoint, and durable before its slot is written.
+    pub covered_below: u64,
+}
+
 pub(crate) struct NodeWriter<'a> {
     pool: &'a Pool,
     pub image: SegmentTable,
     pub cursor: Option<Cursor>,
     pub number: u64,
-    pub epoch: u64,
+    promise: Promise,
     builder: Option<BatchBuilder>,
     /// Batches end at this length.
     pub batch_bytes_max: u32,
@@ -42,14 +52,14 @@ impl<'a> NodeWriter<'a> {
         image: SegmentTable,
         cursor: Option<Cursor>,
         number: u64,
-        epoch: u64,
+        promise: Promise,
     ) -> NodeWriter<'a> {
         NodeWriter {
             pool,
             image,
             cursor,
             number,
-            epoch,
+            promise,
             builder: None,
             batch_bytes_max: BATCH_BYTES,
             added: Vec::new(),
@@ -139,7 +149,9 @@ impl<'a> NodeWriter<'a> {
         let Some(mut builder) = self.builder.take() else {
             return Ok(());
         };
-        builder.header.epoch = self.epoch;
+        builder.header.epoch = self.promise.epoch;
+        builder.header.durable_below = self.promise.durable_below;
+        builder.header.covered_below = self.promise.covered_below;
         builder.header.sequence = self.number;
         builder.header.group_end = true;
         let total = builder.close();

@@ -63,6 +63,8 @@ pub struct Pool {
     pub(crate) catalog_lock: Mutex<()>,
     pub(crate) damage: Damage,
     pub(crate) failpoints: Failpoints,
+    /// What opening found out of the ordinary.
+    pub(crate) notes: Vec<String>,
 }
 
 /// Where the records a transaction frees or moves were found outside the state lock.

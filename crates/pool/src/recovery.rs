@@ -6,12 +6,15 @@
 //! checkpoint after opening works them into the trees.
 //!
 //! A missing batch is the end of the log, unless a later batch says that it was durable once (`durable_below`): then
-//! acknowledged data were lost on media, and that is an error, not an end.
+//! acknowledged data were lost on media, and that is an error, not an end. A read that fails is no end either.
+//!
+//! Where the newest checkpoint is lost, replay starts at an older one and may pass into a later epoch. The first batch of
+//! an epoch has the number and the place at which the log before it ended, so at the start of a group the batch with the
+//! highest epoch wins, and no lower one counts after it.
 
 use crate::batch::{Batch, BatchKind, EntryKind, HEADER_BYTES, Header};
 use crate::catalog::dataset_tree;
-use crate::encoding::Malformed;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::geometry::Geometry;
 use crate::pool::Stable;
 use crate::segments::SegmentKind;
@@ -32,6 +35,10 @@ pub(crate) struct Replayed {
     pub cursors: [Cursor; LOG_STREAMS],
     pub next_batch: u64,
     pub next_record: u64,
+    /// Of the last batch applied.
+    pub epoch: u64,
+    /// What a pool opened for reading only has to say of its log.
+    pub unread: Option<String>,
 }
 
 pub(crate) struct Replay<'a> {
@@ -40,6 +47,8 @@ pub(crate) struct Replay<'a> {
     pub stable: &'a Stable,
     pub slot: &'a Slot,
     pub pool_tag: u64,
+    /// A log that cannot be read ends there; opened for writing that is an error.
+    pub read_only: bool,
 }
 
 /// Progress through the log; copied at every end of a group.
@@ -47,6 +56,7 @@ pub(crate) struct Replay<'a> {
 struct Position {
     cursors: [Cursor; LOG_STREAMS],
     next_batch: u64,
+    epoch: u64,
 }
 
 impl Replay<'_> {
@@ -60,14 +70,16 @@ impl Replay<'_> {
         let mut position = Position {
             cursors,
             next_batch: self.slot.next_batch,
+            epoch: self.slot.epoch,
         };
         let mut applied = position;
         let mut group: Vec<Batch> = Vec::new();
         let mut group_bytes = 0;
         let mut next_record = self.slot.next_record;
-        while let Some(batch) = self.next_batch(state, &position)? {
+        while let Some(batch) = self.next_batch(state, &position, group.is_empty())? {
             let stream = usize::from(batch.header.stream);
             position.next_batch += 1;
+            position.epoch = batch.header.epoch;
             position.cursors[stream] = match batch.header.next_segment {
                 SegmentId::NONE => Cursor {
                     offset_bytes: batch.header.offset_bytes + batch.header.total_bytes,
@@ -94,72 +106,92 @@ impl Replay<'_> {
                 (applied, group_bytes) = (position, 0);
             }
         }
+        let unread = self.unread(&position)?;
         self.refuse_gap(&position)?;
         Ok(Replayed {
             cursors: applied.cursors,
             next_batch: applied.next_batch,
             next_record,
+            epoch: applied.epoch,
+            unread,
         })
     }
 
-    /// The batch with the next number, at whichever cursor it is.
-    fn next_batch(&self, state: &State, position: &Position) -> Result<Option<Batch>> {
+    /// The batch with the next number, at whichever cursor it is; at the start of a group also of a later epoch.
+    fn next_batch(&self, state: &State, position: &Position, group_starts: bool) -> Result<Option<Batch>> {
+        let scanner = self.scanner();
+        let mut found: Vec<(Cursor, Header)> = Vec::new();
         for (stream, cursor) in position.cursors.iter().enumerate() {
-            let Ok(header) = self.header_at(cursor) else {
-                continue;
-            };
-            let expected = header.kind == BatchKind::Log
+            if let Some(header) = scanner.header_at(cursor).ok().flatten()
+                && header.kind == BatchKind::Log
                 && usize::from(header.stream) == stream
-                && header.epoch == self.slot.epoch
-                && header.sequence == position.next_batch;
-            if !expected {
-                continue;
+                && header.sequence == position.next_batch
+                && (header.epoch == position.epoch || (group_starts && header.epoch > position.epoch))
+            {
+                found.push((*cursor, header));
             }
-            if let Ok(batch) = self.batch_at(cursor, header) {
-                let next = batch.header.next_segment;
-                // A free segment, for nothing else may follow; a checksum guards against damage, this against loops.
-                let is_free = state.segments.contains(next)
-                    && state.segments.get(next).kind == SegmentKind::Free
-                    && position.cursors.iter().all(|cursor| cursor.segment != next);
-                if next != SegmentId::NONE && !is_free {
-                    return Err(Error::damaged(
-                        OPERATION,
-                        format!("the log goes on in segment {next}, which is in use"),
-                    ));
-                }
+        }
+        found.sort_by_key(|(_, header)| std::cmp::Reverse(header.epoch));
+        for (cursor, header) in found {
+            if let Some(batch) = scanner.batch_at(&cursor, header).ok().flatten() {
+                self.check_next_segment(state, position, &batch)?;
                 return Ok(Some(batch));
             }
         }
         Ok(None)
     }
 
-    fn header_at(&self, cursor: &Cursor) -> std::result::Result<Header, Malformed> {
-        let room = self.geometry.segment_bytes().saturating_sub(cursor.offset_bytes);
-        if room < SECTOR_BYTES {
-            return Err(Malformed("lies beyond its segment"));
+    fn check_next_segment(&self, state: &State, position: &Position, batch: &Batch) -> Result<()> {
+        let next = batch.header.next_segment;
+        // A free segment, for nothing else may follow; a checksum guards against damage, this against loops.
+        let is_free = state.segments.contains(next)
+            && state.segments.get(next).kind == SegmentKind::Free
+            && position.cursors.iter().all(|cursor| cursor.segment != next);
+        if next == SegmentId::NONE || is_free {
+            return Ok(());
         }
-        let (bytes, _) = self
-            .geometry
-            .read(
-                cursor.segment,
-                cursor.offset_bytes,
-                cursor.offset_bytes + SECTOR_BYTES,
-            )
-            .map_err(|_| Malformed("cannot be read"))?;
-        Header::decode(
-            &bytes[..HEADER_BYTES],
-            self.pool_tag,
-            cursor.segment,
-            cursor.offset_bytes,
-            room,
-        )
+        Err(Error::damaged(
+            OPERATION,
+            format!("the log goes on in segment {next}, which is in use"),
+        ))
     }
 
-    fn batch_at(&self, cursor: &Cursor, header: Header) -> std::result::Result<Batch, Malformed> {
-        let end = cursor.offset_bytes + header.total_bytes;
-        let read = self.geometry.read(cursor.segment, cursor.offset_bytes, end);
-        let (bytes, _) = read.map_err(|_| Malformed("cannot be read"))?;
-        Batch::decode(header, bytes)
+    fn scanner(&self) -> Scanner<'_> {
+        Scanner {
+            geometry: self.geometry,
+            pool_tag: self.pool_tag,
+        }
+    }
+
+    /// Whether the log ends because it cannot be read where it would go on.
+    fn unread(&self, position: &Position) -> Result<Option<String>> {
+        let scanner = self.scanner();
+        for cursor in &position.cursors {
+            let read = match scanner.header_at(cursor) {
+                Ok(Some(header))
+                    if header.kind == BatchKind::Log && header.sequence == position.next_batch =>
+                {
+                    scanner.batch_at(cursor, header).map(drop)
+                }
+                other => other.map(drop),
+            };
+            let Err(error) = read else { continue };
+            let message = format!(
+                "the log cannot be read at segment {} offset {} ({error}), so nobody knows whether it ends there",
+                cursor.segment, cursor.offset_bytes
+            );
+            if self.read_only {
+                return Ok(Some(message));
+            }
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                OPERATION,
+                format!(
+                    "{message}: mend the device and open it again, or open it for reading only and copy what is there"
+                ),
+            ));
+        }
+        Ok(None)
     }
 
     /// Applies one batch and returns the lowest record id that is still unused.
@@ -252,15 +284,14 @@ impl Replay<'_> {
 
     /// Looks behind the end for a batch that proves the end is no end.
     fn refuse_gap(&self, position: &Position) -> Result<()> {
+        let scanner = self.scanner();
         for cursor in &position.cursors {
-            let mut at = *cursor;
-            while at.offset_bytes + SECTOR_BYTES <= self.geometry.segment_bytes() {
-                if let Ok(header) = self.header_at(&at)
-                    && header.kind == BatchKind::Log
-                    && header.epoch == self.slot.epoch
+            for (at, header) in scanner.headers_behind(cursor) {
+                if header.kind == BatchKind::Log
+                    && header.epoch >= position.epoch
                     && header.sequence > position.next_batch
                     && header.durable_below > position.next_batch
-                    && self.batch_at(&at, header.clone()).is_ok()
+                    && scanner.is_whole(&at, &header)
                 {
                     return Err(Error::damaged(
                         OPERATION,
@@ -270,7 +301,6 @@ impl Replay<'_> {
                         ),
                     ));
                 }
-                at.offset_bytes += SECTOR_BYTES;
             }
         }
         Ok(())
@@ -280,4 +310,55 @@ impl Replay<'_> {
 fn place(state: &mut State, id: RecordId, location: &Location) {
     state.segments.add(location);
     state.active.set_record(id, Some(*location));
+}
+
+/// Finds batches where they may lie.
+pub(crate) struct Scanner<'a> {
+    pub geometry: &'a Geometry,
+    pub pool_tag: u64,
+}
+
+impl Scanner<'_> {
+    /// The header at a place, if a batch seems to begin there. An error is one of the media.
+    pub(crate) fn header_at(&self, cursor: &Cursor) -> Result<Option<Header>> {
+        let room = self.geometry.segment_bytes().saturating_sub(cursor.offset_bytes);
+        if room < SECTOR_BYTES {
+            return Ok(None);
+        }
+        let end = cursor.offset_bytes + SECTOR_BYTES;
+        let (bytes, _) = self.geometry.read(cursor.segment, cursor.offset_bytes, end)?;
+        Ok(Header::decode(
+            &bytes[..HEADER_BYTES],
+            self.pool_tag,
+            cursor.segment,
+            cursor.offset_bytes,
+            room,
+        )
+        .ok())
+    }
+
+    /// The batch at a place, if it is whole. An error is one of the media.
+    pub(crate) fn batch_at(&self, cursor: &Cursor, header: Header) -> Result<Option<Batch>> {
+        let end = cursor.offset_bytes + header.total_bytes;
+        let (bytes, _) = self.geometry.read(cursor.segment, cursor.offset_bytes, end)?;
+        Ok(Batch::decode(header, bytes).ok())
+    }
+
+    pub(crate) fn is_whole(&self, cursor: &Cursor, header: &Header) -> bool {
+        matches!(self.batch_at(cursor, header.clone()), Ok(Some(_)))
+    }
+
+    /// Every header from a place to the end of its segment, whatever lies between; what cannot be read is passed over.
+    pub(crate) fn headers_behind(&self, cursor: &Cursor) -> impl Iterator<Item = (Cursor, Header)> {
+        let segment = cursor.segment;
+        (cursor.offset_bytes..self.geometry.segment_bytes())
+            .step_by(SECTOR_BYTES as usize)
+            .filter_map(move |offset_bytes| {
+                let at = Cursor {
+                    segment,
+                    offset_bytes,
+                };
+                Some((at, self.header_at(&at).ok()??))
+            })
+    }
 }

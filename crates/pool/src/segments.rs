@@ -2,8 +2,11 @@
 //!
 //! Live bytes count the footprint of records and nodes that can still be read ([`Location::footprint_bytes`]); headers,
 //! operations and padding are dead as soon as a checkpoint has covered them. A segment that is not open and has no live
-//! bytes is *empty*: it may be written again once a checkpoint that no longer needs its log is durable. The lowest free
-//! segment is taken first, so that a pool in a file keeps to blocks of the host file system that were written before.
+//! bytes is *empty*: it may be written again once a checkpoint that no longer needs its log is durable.
+//!
+//! What the newest checkpoint freed the one before still needs, and the pool can be opened from that one if the newest is
+//! damaged. So free segments *rest* for two checkpoints and are taken only when no others are left. Among the others the lowest
+//! is taken first, so that a pool in a file keeps to blocks of the host file system that were written before.
 //!
 //! Usage comes from media and so may lie. A segment that would lose more than it holds makes the whole table distrusted
 //! ([`SegmentTable::mismatch`]): then no checkpoint is written from it, and so nothing live is ever written over.
@@ -61,7 +64,12 @@ pub(crate) struct Segment {
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentTable {
     segments: Vec<Segment>,
+    /// Free for longer than two checkpoints.
     free: BTreeSet<SegmentId>,
+    /// Freed by the checkpoint before the newest.
+    resting: BTreeSet<SegmentId>,
+    /// Freed by the newest checkpoint.
+    fresh: BTreeSet<SegmentId>,
     open: BTreeSet<SegmentId>,
     live_bytes: u64,
     /// A segment whose usage cannot be true.
@@ -79,6 +87,8 @@ impl SegmentTable {
                 count as usize
             ],
             free: (0..count).map(SegmentId).collect(),
+            resting: BTreeSet::new(),
+            fresh: BTreeSet::new(),
             open: BTreeSet::new(),
             live_bytes: 0,
             mismatch: None,
@@ -90,7 +100,7 @@ impl SegmentTable {
     }
 
     pub(crate) fn free_count(&self) -> u32 {
-        self.free.len() as u32
+        (self.free.len() + self.resting.len() + self.fresh.len()) as u32
     }
 
     pub(crate) fn live_bytes(&self) -> u64 {
@@ -109,9 +119,10 @@ impl SegmentTable {
         self.open.contains(&id)
     }
 
-    /// Takes the lowest free segment and opens it.
+    /// Takes a free segment, the lowest of those that rested longest, and opens it.
     pub(crate) fn allocate(&mut self, kind: SegmentKind) -> Option<SegmentId> {
-        let id = self.free.pop_first()?;
+        let classes = [&mut self.free, &mut self.resting, &mut self.fresh];
+        let id = classes.into_iter().find_map(BTreeSet::pop_first)?;
         self.segments[id.0 as usize] = Segment { kind, live_bytes: 0 };
         self.open.insert(id);
         Some(id)
@@ -120,9 +131,31 @@ impl SegmentTable {
     /// Opens a segment that somebody else chose: recovery found that the log went on there, or a checkpoint repeats on
     /// its own copy of the table what it did on the live one.
     pub(crate) fn open_found(&mut self, id: SegmentId, kind: SegmentKind) {
-        self.free.remove(&id);
+        self.take(id);
         self.segments[id.0 as usize].kind = kind;
         self.open.insert(id);
+    }
+
+    fn take(&mut self, id: SegmentId) {
+        for class in [&mut self.free, &mut self.resting, &mut self.fresh] {
+            class.remove(&id);
+        }
+    }
+
+    /// A checkpoint is durable: what the ones before it freed has rested one checkpoint more.
+    pub(crate) fn rest(&mut self) {
+        let fresh = std::mem::take(&mut self.fresh);
+        let mut rested = std::mem::replace(&mut self.resting, fresh);
+        self.free.append(&mut rested);
+    }
+
+    /// After opening: what is free now but was in use in the eyes of an older checkpoint was freed lately.
+    pub(crate) fn rest_what_was_used_in(&mut self, older: &SegmentTable) {
+        for (id, segment) in older.iter() {
+            if segment.kind != SegmentKind::Free && self.free.remove(&id) {
+                self.fresh.insert(id);
+            }
+        }
     }
 
     /// Nothing more will be appended.
@@ -186,13 +219,24 @@ impl SegmentTable {
 
     /// The segment may be written again.
     pub(crate) fn free(&mut self, id: SegmentId) {
+        self.clear(id);
+        self.fresh.insert(id);
+    }
+
+    /// A segment that was opened in vain, as nothing on media names it.
+    pub(crate) fn give_back(&mut self, id: SegmentId) {
+        self.open.remove(&id);
+        self.clear(id);
+        self.free.insert(id);
+    }
+
+    fn clear(&mut self, id: SegmentId) {
         let segment = &mut self.segments[id.0 as usize];
         assert!(
             segment.live_bytes == 0 && !self.open.contains(&id),
             "segment {id} is still in use"
         );
         segment.kind = SegmentKind::Free;
-        self.free.insert(id);
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SegmentId, Segment)> + '_ {
@@ -244,7 +288,7 @@ impl SegmentTable {
             self.segments[number as usize] = Segment { kind, live_bytes };
             self.live_bytes += u64::from(live_bytes);
             if kind != SegmentKind::Free {
-                self.free.remove(&id);
+                self.take(id);
             }
         }
         Ok(())

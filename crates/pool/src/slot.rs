@@ -1,7 +1,8 @@
 //! Checkpoint slots: the one place that is overwritten, and the root of everything else.
 //!
 //! The ring has [`SLOTS`] sectors; checkpoint number n goes to slot n mod [`SLOTS`], in both label areas. The valid slot
-//! with the highest number wins, so a torn write costs at most the checkpoint being written.
+//! with the highest number wins, so a torn write costs at most the checkpoint being written. If its trees are damaged,
+//! older ones are tried (`lifecycle.rs`, `older.rs`).
 //!
 //! | bytes | field |
 //! |---|---|
@@ -30,6 +31,8 @@ use packstone_media::{AlignedBuffer, Media};
 /// Slots in the ring.
 pub(crate) const SLOTS: u64 = 32;
 const MAGIC: &[u8; 8] = b"PKCHKPT1";
+/// Begins a slot that `create` left unused; the pool id follows.
+const UNUSED: &[u8; 8] = b"PKUNUSED";
 
 /// Where a stream appends next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,21 +168,135 @@ pub(crate) fn write_slot(
     Ok(())
 }
 
-/// Every valid slot of both rings, newest first, without the second copy of one that was already found.
-pub(crate) fn read_slots(member: &dyn Media, label: &LabelSummary) -> Vec<Slot> {
-    let mut slots: Vec<Slot> = Vec::new();
-    let mut ring = AlignedBuffer::zeroed((SLOTS * u64::from(SECTOR_BYTES)) as usize);
-    for offset in ring_offsets(label, 0) {
-        // An unreadable ring is as good as an invalid one: the other copy decides.
-        if member.read(offset, &mut ring).is_err() {
-            continue;
+/// What lies in one sector of a ring.
+enum Sector {
+    Slot(Box<Slot>),
+    /// Never used since the pool was created.
+    Unused,
+    /// Zeros: as an earlier version left what was never used, or damage.
+    Blank,
+    /// Torn, damaged, or not to be read.
+    Lost,
+}
+
+impl Sector {
+    fn decode(sector: &[u8], pool_id: &[u8; 16]) -> Sector {
+        if let Some(slot) = Slot::decode(sector, pool_id) {
+            return Sector::Slot(Box::new(slot));
         }
-        slots.extend(
-            ring.chunks(SECTOR_BYTES as usize)
-                .filter_map(|sector| Slot::decode(sector, &label.pool_id)),
-        );
+        let unused = open_sector(sector).is_some_and(|content| {
+            content.get(..8) == Some(UNUSED.as_slice()) && content.get(8..24) == Some(pool_id.as_slice())
+        });
+        match unused {
+            true => Sector::Unused,
+            false if sector.iter().all(|byte| *byte == 0) => Sector::Blank,
+            false => Sector::Lost,
+        }
     }
-    slots.sort_by_key(|slot| std::cmp::Reverse((slot.number, slot.epoch)));
-    slots.dedup();
-    slots
+}
+
+/// Whether a checkpoint that cannot be read may have been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// Its place holds something else that is whole.
+    No,
+    /// Its place is blank.
+    Possible,
+    /// Both copies of its place are damaged.
+    Likely,
+}
+
+/// Both rings, as read.
+pub(crate) struct Ring {
+    /// Every valid slot, newest first, without the second copy of one that was already found.
+    pub slots: Vec<Slot>,
+    sectors: Vec<[Sector; 2]>,
+}
+
+impl Ring {
+    pub(crate) fn read(member: &dyn Media, label: &LabelSummary) -> Ring {
+        let mut ring = Ring {
+            slots: Vec::new(),
+            sectors: Vec::new(),
+        };
+        let copies = ring_offsets(label, 0).map(|offset| read_copy(member, label, offset));
+        let [front, tail] = copies;
+        for pair in front.into_iter().zip(tail) {
+            let pair = [pair.0, pair.1];
+            for sector in &pair {
+                if let Sector::Slot(slot) = sector {
+                    ring.slots.push(slot.as_ref().clone());
+                }
+            }
+            ring.sectors.push(pair);
+        }
+        ring.slots
+            .sort_by_key(|slot| std::cmp::Reverse((slot.number, slot.epoch)));
+        ring.slots.dedup();
+        ring
+    }
+
+    pub(crate) fn loss(&self, number: u64) -> Loss {
+        match &self.sectors[(number % SLOTS) as usize] {
+            [Sector::Slot(_) | Sector::Unused, _] | [_, Sector::Slot(_) | Sector::Unused] => Loss::No,
+            [Sector::Lost, Sector::Lost] => Loss::Likely,
+            _ => Loss::Possible,
+        }
+    }
+
+    /// Rewrites damaged copies: from the other where that is whole, else as unused. Only after a newer checkpoint, number
+    /// `newest`, is durable, for what is lost here then no longer matters.
+    pub(crate) fn mend(&self, member: &dyn Media, label: &LabelSummary, newest: u64) -> Result<()> {
+        for (number, pair) in (0..SLOTS)
+            .zip(&self.sectors)
+            .filter(|(at, _)| *at != newest % SLOTS)
+        {
+            let sector = match pair {
+                [Sector::Slot(_) | Sector::Unused, Sector::Slot(_) | Sector::Unused] => continue,
+                [Sector::Slot(slot), _] | [_, Sector::Slot(slot)] => slot.encode(),
+                _ => unused_sector(label),
+            };
+            for (offset, copy) in ring_offsets(label, number).into_iter().zip(pair) {
+                if matches!(copy, Sector::Lost | Sector::Blank) {
+                    let written = member.write(offset, &sector);
+                    written.map_err(|e| Error::media("mend checkpoint slots", e))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One copy of the ring, sector by sector where it cannot be read at once.
+fn read_copy(member: &dyn Media, label: &LabelSummary, offset: u64) -> Vec<Sector> {
+    let mut ring = AlignedBuffer::zeroed((SLOTS * u64::from(SECTOR_BYTES)) as usize);
+    let whole = member.read(offset, &mut ring).is_ok();
+    let mut sector = AlignedBuffer::zeroed(SECTOR_BYTES as usize);
+    (0..SLOTS as usize)
+        .map(|at| {
+            let start = at * SECTOR_BYTES as usize;
+            if whole {
+                return Sector::decode(&ring[start..start + SECTOR_BYTES as usize], &label.pool_id);
+            }
+            match member.read(offset + start as u64, &mut sector) {
+                Ok(()) => Sector::decode(&sector, &label.pool_id),
+                Err(_) => Sector::Lost,
+            }
+        })
+        .collect()
+}
+
+/// Marks every slot of a new pool as unused, so that a damaged one can be told from one that was never written.
+pub(crate) fn clear_ring(member: &dyn Media, label: &LabelSummary) -> Result<()> {
+    let sector = unused_sector(label);
+    for offset in (0..SLOTS).flat_map(|number| ring_offsets(label, number)) {
+        member
+            .write(offset, &sector)
+            .map_err(|e| Error::media("clear checkpoint slots", e))?;
+    }
+    Ok(())
+}
+
+fn unused_sector(label: &LabelSummary) -> AlignedBuffer {
+    seal_sector(&[UNUSED.as_slice(), &label.pool_id].concat())
 }

@@ -124,6 +124,8 @@ pub(crate) struct State {
     pub durable_commit: CommitSequence,
     /// When the flush step first saw commits that are not durable yet, and how far it saw them, by the clock of `step`.
     pub unflushed: Option<(u64, CommitSequence)>,
+    /// Log batches below this are covered by the newest durable checkpoint.
+    pub covered_below: u64,
     /// Log bytes since the last freeze.
     pub log_bytes: u64,
     pub written: WrittenBytes,
@@ -151,6 +153,7 @@ impl State {
             written_commit: CommitSequence(0),
             durable_commit: CommitSequence(0),
             unflushed: None,
+            covered_below: 0,
             log_bytes: 0,
             written: WrittenBytes::default(),
             publishes: 0,

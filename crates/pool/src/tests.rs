@@ -6,5 +6,6 @@ mod full;
 mod hostile;
 mod image;
 mod life;
+mod older;
 mod threads;
 mod world;

@@ -7,7 +7,7 @@ use crate::btree::{NodeStore, Root};
 use crate::label::{read_label, seal_sector, tail_offset_bytes};
 use crate::node::Node;
 use crate::segments::{SEGMENTS_PER_PAGE, USAGE_PAGE_BYTES};
-use crate::slot::{Slot, read_slots, write_slot};
+use crate::slot::{Ring, Slot, write_slot};
 use crate::stores::{TableStore, read_frame, table_key, unpack};
 use crate::types::SECTOR_BYTES;
 use crate::*;
@@ -96,7 +96,7 @@ fn damage(rng: &mut SmallRng, bytes: &mut [u8]) {
 fn sealed_sectors_that_lie() {
     let world = lived_in();
     let label = read_label(world.media.as_ref()).expect("has a label");
-    let slot = read_slots(world.media.as_ref(), &label)[0].clone();
+    let slot = Ring::read(world.media.as_ref(), &label).slots[0].clone();
     let mut rng = SmallRng::seed_from_u64(1);
     for case in 0..1200 {
         let media = Arc::new(world.media.fork());
@@ -176,7 +176,7 @@ fn batches_that_lie() {
 fn a_log_that_goes_on_in_live_data_is_refused() {
     let world = lived_in();
     let label = read_label(world.media.as_ref()).expect("has a label");
-    let slot = read_slots(world.media.as_ref(), &label)[0].clone();
+    let slot = Ring::read(world.media.as_ref(), &label).slots[0].clone();
     let live = {
         let state = world.pool.state.read();
         let found = state.segments.iter().find(|(id, segment)| {
@@ -220,7 +220,7 @@ impl Forger {
     fn new(world: &World) -> Forger {
         let media = Arc::new(world.media.fork());
         let label = read_label(media.as_ref()).expect("has a label");
-        let slot = read_slots(media.as_ref(), &label)[0].clone();
+        let slot = Ring::read(media.as_ref(), &label).slots[0].clone();
         let segment = SegmentId(label.segment_count - 1);
         Forger {
             media,

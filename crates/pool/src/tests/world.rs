@@ -217,37 +217,22 @@ impl World {
 
     /// Everything the model holds is there, byte for byte, and nothing else.
     pub(super) fn verify(&self) {
-        let pairs = self
-            .pool
-            .scan(
-                self.tree,
-                Bound::Unbounded,
-                Bound::Excluded(COUNTER_KEY),
-                usize::MAX,
-            )
-            .expect("scans");
-        let expected: Vec<Pair> = self
-            .items
-            .iter()
-            .map(|(key, item)| (key.clone(), item.record.0.to_le_bytes().to_vec()))
-            .collect();
-        assert_eq!(pairs, expected);
-        let ids: Vec<RecordId> = self.items.values().map(|item| item.record).collect();
-        let records = self.pool.read_records(&ids).expect("reads");
-        for (item, bytes) in self.items.values().zip(records) {
-            assert_eq!(
-                bytes[..],
-                content(item.seed, item.length),
-                "record {:?}",
-                item.record
-            );
-        }
-        let usage = self.pool.tree_usage(self.tree);
-        let logical: usize = self.items.values().map(|item| item.length).sum();
-        assert_eq!(
-            (usage.records, usage.logical_bytes),
-            (self.items.len() as u64, logical as u64)
+        compare(&self.pool, self.tree, &self.items);
+    }
+
+    /// A pool opened from a copy of the media stands at a commit that may be, and has all that was there then.
+    pub(super) fn verify_copy(&self, pool: &Pool) {
+        let counter = pool.get(self.tree, COUNTER_KEY).expect("reads");
+        let at = counter.map_or(0, |bytes| {
+            u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+        });
+        assert!(
+            (self.acknowledged..=self.commits).contains(&at),
+            "stands at commit {at}, acknowledged {}, made {}",
+            self.acknowledged,
+            self.commits
         );
+        compare(pool, self.tree, &self.history[&at]);
     }
 
     /// Closes, checks every byte and the books on a read-only view, opens again.
@@ -275,4 +260,31 @@ impl World {
         self.pool = open(&self.media).expect("opens");
         self.verify();
     }
+}
+
+fn compare(pool: &Pool, tree: TreeId, items: &Items) {
+    let pairs = pool
+        .scan(tree, Bound::Unbounded, Bound::Excluded(COUNTER_KEY), usize::MAX)
+        .expect("scans");
+    let expected: Vec<Pair> = items
+        .iter()
+        .map(|(key, item)| (key.clone(), item.record.0.to_le_bytes().to_vec()))
+        .collect();
+    assert_eq!(pairs, expected);
+    let ids: Vec<RecordId> = items.values().map(|item| item.record).collect();
+    let records = pool.read_records(&ids).expect("reads");
+    for (item, bytes) in items.values().zip(records) {
+        assert_eq!(
+            bytes[..],
+            content(item.seed, item.length),
+            "record {:?}",
+            item.record
+        );
+    }
+    let usage = pool.tree_usage(tree);
+    let logical: usize = items.values().map(|item| item.length).sum();
+    assert_eq!(
+        (usage.records, usage.logical_bytes),
+        (items.len() as u64, logical as u64)
+    );
 }
