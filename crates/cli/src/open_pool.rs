@@ -53,6 +53,9 @@ impl OpenPool {
             memory_bytes,
         };
         let pool = Pool::open(members, &options).with_context(context)?;
+        for note in pool.notes() {
+            tracing::error!(pool = %name, "{note}");
+        }
         Ok(OpenPool {
             pool: Arc::new(pool),
             name: name.clone(),
@@ -83,9 +86,11 @@ impl OpenPool {
         };
         open.pool.close().with_context(context)?;
         let OpenPool { pool, lock, .. } = open;
+        let notes = pool.notes();
         // The members' own locks go with the last reference.
         drop(pool);
         open = OpenPool::open_with(lock, name, entry, Access::ReadWrite, Some(memory_bytes))?;
+        open.pool.keep_notes(notes);
         Ok(open)
     }
 

@@ -34,7 +34,7 @@ pub fn check(pool: &Pool, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckRep
     let mut checker = Checker {
         pool,
         report: CheckReport {
-            problems: pool.notes().to_vec(),
+            problems: pool.notes(),
             ..CheckReport::default()
         },
         expected: BTreeMap::new(),

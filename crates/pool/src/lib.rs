@@ -46,6 +46,7 @@ mod cleaner;
 mod encoding;
 mod error;
 mod geometry;
+mod incidents;
 pub mod inspect;
 mod label;
 mod lifecycle;
@@ -72,6 +73,7 @@ mod types;
 pub use catalog::{Dataset, DatasetState, Properties, TreeUsage};
 pub use check::{CheckReport, check};
 pub use error::{Error, ErrorKind, Result};
+pub use incidents::{INCIDENTS_MAX, Incident, IncidentKind};
 pub use label::{
     FORMAT_VERSION, LABEL_AREA_BYTES, LabelSummary, MEMBER_BYTES_MIN, MemberContent, POOL_NAME_BYTES_MAX,
     probe, read_label, wipe,

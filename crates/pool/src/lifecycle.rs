@@ -8,6 +8,7 @@ use crate::checkpoint::{Checkpointer, read_usage};
 use crate::cleaner::Cleaner;
 use crate::error::{Error, ErrorKind, Result};
 use crate::geometry::Geometry;
+use crate::incidents::Journal;
 use crate::label::{LabelSummary, read_label, wipe, write_label};
 use crate::log::LogWriter;
 use crate::older::{EPOCHS_LOST_MAX, Examination};
@@ -89,6 +90,7 @@ impl Pool {
         let geometry = Geometry {
             label,
             members: members.to_vec(),
+            damaged_nodes: AtomicU64::new(0),
         };
         let parts = Parts {
             log,
@@ -130,12 +132,16 @@ impl Pool {
             .memory_bytes
             .unwrap_or(MEMORY_BYTES_DEFAULT)
             .max(MEMORY_BYTES_MIN);
-        let geometry = Geometry { label, members };
+        let geometry = Geometry {
+            label,
+            members,
+            damaged_nodes: AtomicU64::new(0),
+        };
         let ring = Ring::read(geometry.member(), &geometry.label);
         let found = find_checkpoint(&geometry, &ring, memory_bytes, options.read_only)?;
         let mut pool = assemble(geometry, found.parts, found.next_record, memory_bytes);
         pool.caches = found.caches;
-        pool.notes = found.notes;
+        pool.notes = Mutex::new(found.notes);
         if options.read_only {
             pool.state.write().stopped = Some("the pool was opened for reading only".to_owned());
         } else {
@@ -153,8 +159,13 @@ impl Pool {
 
     /// What opening found out of the ordinary, a line each: that a checkpoint or the log could not be read, and what that
     /// means.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.lock().clone()
+    }
+
+    /// Keeps notes of an earlier opening, for a pool that is closed and opened again at once.
+    pub fn keep_notes(&self, earlier: Vec<String>) {
+        self.notes.lock().splice(0..0, earlier);
     }
 }
 
@@ -347,7 +358,8 @@ fn assemble(geometry: Geometry, parts: Parts, next_record: u64, memory_bytes: u6
         state: RwLock::new(parts.state),
         catalog_lock: Mutex::new(()),
         damage: Damage::default(),
-        notes: Vec::new(),
+        incidents: Journal::default(),
+        notes: Mutex::default(),
         geometry,
     }
 }

@@ -7,4 +7,4 @@ mod image;
 mod life;
 mod older;
 mod threads;
-mod world;
+pub(crate) mod world;
