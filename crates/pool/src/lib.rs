@@ -58,6 +58,7 @@ mod overlay;
 mod pool;
 mod reader;
 mod recovery;
+mod repair;
 mod scan;
 mod segments;
 mod sinks;
@@ -82,6 +83,7 @@ pub use lifecycle::{CreateOptions, MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, OpenO
 pub use node::Pair;
 pub use packstone_codec::{Compression, PackedRecord};
 pub use pool::Pool;
+pub use repair::{Owners, PoolRepair};
 pub use segments::SegmentKind;
 pub use space::Space;
 pub use state::WrittenBytes;

@@ -18,6 +18,7 @@ use crate::cleaner::Cleaner;
 use crate::error::{Error, ErrorKind, Result};
 use crate::geometry::Geometry;
 use crate::incidents::Journal;
+use crate::lifecycle::Opening;
 use crate::log::LogWriter;
 use crate::node::Pair;
 use crate::overlay::FixedState;
@@ -65,6 +66,8 @@ pub struct Pool {
     pub(crate) incidents: Journal,
     /// What opening found out of the ordinary.
     pub(crate) notes: Mutex<Vec<String>>,
+    /// Kept by a pool that was opened for reading only, for the repair that may follow.
+    pub(crate) opening: Mutex<Option<Opening>>,
 }
 
 /// Where the records a transaction frees or moves were found outside the state lock.

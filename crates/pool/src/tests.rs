@@ -6,5 +6,6 @@ mod hostile;
 mod image;
 mod life;
 mod older;
+mod repair;
 mod threads;
-pub(crate) mod world;
+pub(super) mod world;
