@@ -258,11 +258,6 @@ impl FileSystem {
         path
     }
 
-    /// Name of the dataset below its pool.
-    pub fn dataset_name(&self) -> &str {
-        &self.dataset
-    }
-
     /// Number and, where a name is known, path of an inode, for error texts.
     pub(crate) fn describe(&self, ino: Ino) -> String {
         match self.known_path(ino) {

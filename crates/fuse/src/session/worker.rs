@@ -131,7 +131,7 @@ trait Notes {
 
 impl Notes for Arc<FileSystem> {
     fn dataset(&self) -> &str {
-        self.dataset_name()
+        FileSystem::dataset(self)
     }
 
     fn note(&self, ino: Ino, error: &packstone_fs::Error) -> Option<String> {
