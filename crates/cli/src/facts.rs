@@ -54,6 +54,59 @@ pub struct PoolStatus {
     pub datasets: Vec<DatasetStatus>,
     /// Every member, in order.
     pub members: Vec<MemberStatus>,
+    /// What opening found out of the ordinary: damaged checkpoints, a log that could not be read.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// What failed since the pool was opened, the latest last; different things only, and not more than the last 64.
+    #[serde(default)]
+    pub recent_errors: Vec<RecentError>,
+}
+
+/// A read or write that failed, or bytes that failed their check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecentError {
+    /// `media` (the medium failed) or `damage` (the bytes are not what was written).
+    pub kind: String,
+    /// `tank/pg`; none when it was met by the pool's own work.
+    pub dataset: Option<String>,
+    /// Path within the dataset, as far as it is known.
+    pub path: Option<String>,
+    /// Inode.
+    pub inode: Option<u64>,
+    /// Record of the file, counted from 0; none if it was no file data.
+    pub record: Option<u64>,
+    /// Where that record begins in the file.
+    pub offset_bytes: Option<u64>,
+    /// File or block device.
+    pub member: String,
+    /// The error in words.
+    pub message: String,
+    /// Times it happened.
+    pub count: u64,
+    /// Seconds since 1970.
+    pub first_seconds: i64,
+    /// Seconds since 1970.
+    pub last_seconds: i64,
+}
+
+impl RecentError {
+    fn render(&self, now_seconds: i64) -> String {
+        let mut place = self.dataset.clone().unwrap_or_else(|| "pool".to_string());
+        match (&self.path, self.inode) {
+            (Some(path), _) => place += &format!(":{path}"),
+            (None, Some(inode)) => place += &format!(": inode {inode}"),
+            (None, None) => {}
+        }
+        if let (Some(record), Some(offset_bytes)) = (self.record, self.offset_bytes) {
+            place += &format!(", record {record} at offset {offset_bytes}");
+        }
+        let times = match self.count {
+            1 => "once".to_string(),
+            count => format!("{count} times"),
+        };
+        let ago = format_duration(u64::try_from(now_seconds - self.last_seconds).unwrap_or(0));
+        format!("{} {place} ({times}, {ago} ago): {}", self.kind, self.message)
+    }
 }
 
 /// Bytes written to media by purpose.
@@ -203,6 +256,13 @@ impl PoolStatus {
                 "member      {}: {}, errors: {} read, {} write, {} checksum",
                 member.path, member.state, member.read_errors, member.write_errors, member.checksum_errors
             ));
+        }
+        for note in &self.notes {
+            lines.push(format!("ATTENTION   {note}"));
+        }
+        let now_seconds = crate::operations::timestamp_now().seconds;
+        for error in &self.recent_errors {
+            lines.push(format!("error       {}", error.render(now_seconds)));
         }
         if self.state == "read-only" {
             lines.push(format!(

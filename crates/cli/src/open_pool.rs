@@ -40,6 +40,23 @@ impl OpenPool {
         OpenPool::open_with(lock, name, entry, access, None)
     }
 
+    /// Opens the members for writing and the pool for reading only: nothing is written until a repair says so.
+    pub fn open_unwritten(lock: PoolLock, name: &PoolName, entry: &PoolEntry) -> anyhow::Result<OpenPool> {
+        let context = || format!("open pool '{name}'");
+        let members = member::open_all(entry, Access::ReadWrite).with_context(context)?;
+        let options = OpenOptions {
+            read_only: true,
+            memory_bytes: None,
+        };
+        let pool = Pool::open(members, &options).with_context(context)?;
+        Ok(OpenPool {
+            pool: Arc::new(pool),
+            name: name.clone(),
+            access: Access::ReadWrite,
+            lock,
+        })
+    }
+
     fn open_with(
         lock: PoolLock,
         name: &PoolName,
@@ -55,6 +72,9 @@ impl OpenPool {
             failpoints: failpoints::from_environment()?,
         };
         let pool = Pool::open(members, &options).with_context(context)?;
+        for note in pool.notes() {
+            tracing::error!(pool = %name, "{note}");
+        }
         Ok(OpenPool {
             pool: Arc::new(pool),
             name: name.clone(),
@@ -85,9 +105,11 @@ impl OpenPool {
         };
         open.pool.close().with_context(context)?;
         let OpenPool { pool, lock, .. } = open;
+        let notes = pool.notes();
         // The members' own locks go with the last reference.
         drop(pool);
         open = OpenPool::open_with(lock, name, entry, Access::ReadWrite, Some(memory_bytes))?;
+        open.pool.keep_notes(notes);
         Ok(open)
     }
 

@@ -5,14 +5,16 @@
 //! destroy is taken up by the next daemon, or by asking again.
 
 use crate::dataset_properties;
-use crate::facts::{DatasetDestroyed, DatasetStatus, MediaWritten, MemberStatus, PoolStatus, ratio};
+use crate::facts::{
+    DatasetDestroyed, DatasetStatus, MediaWritten, MemberStatus, PoolStatus, RecentError, ratio,
+};
 use crate::failure::Failure;
 use crate::names::{DatasetName, PoolName, parse_size};
 use crate::output::format_bytes;
 use crate::pool_properties;
 use anyhow::Context;
 use packstone_fs::{Caller, FileSystem, Ino, MountOptions};
-use packstone_pool::{Dataset, DatasetState, Pool, PoolState};
+use packstone_pool::{Dataset, DatasetState, Incident, IncidentKind, Pool, PoolState};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -67,7 +69,61 @@ pub fn status(pool: &Pool, name: &PoolName, mounts: &MountTable) -> anyhow::Resu
         memory_used_bytes: statistics.memory_used_bytes,
         datasets: list_datasets(pool, name, mounts)?,
         members: statistics.members.into_iter().map(member_status).collect(),
+        notes: pool.notes(),
+        recent_errors: pool
+            .incidents()
+            .into_iter()
+            .map(|incident| recent_error(name, incident))
+            .collect(),
     })
+}
+
+fn recent_error(name: &PoolName, incident: Incident) -> RecentError {
+    RecentError {
+        kind: match incident.kind {
+            IncidentKind::Media => "media".to_string(),
+            IncidentKind::Damage => "damage".to_string(),
+        },
+        dataset: incident.dataset.map(|dataset| format!("{name}/{dataset}")),
+        path: incident.path,
+        inode: incident.ino,
+        record: incident.record,
+        offset_bytes: incident.offset_bytes,
+        member: incident.member,
+        message: incident.message,
+        count: incident.count,
+        first_seconds: incident.first_seconds,
+        last_seconds: incident.last_seconds,
+    }
+}
+
+/// Notes for `status` that background work failed, if media or damage made it fail.
+pub fn note_failed_work(pool: &Pool, work: &str, error: &anyhow::Error) {
+    use packstone_pool::ErrorKind as Kind;
+    let mut causes = error.chain();
+    let pool_error = causes.find_map(|cause| cause.downcast_ref::<packstone_pool::Error>());
+    let kind = match pool_error.map(packstone_pool::Error::kind) {
+        Some(Kind::Unavailable) => IncidentKind::Media,
+        Some(Kind::Damaged) => IncidentKind::Damage,
+        _ => return,
+    };
+    let now_seconds = timestamp_now().seconds;
+    pool.note_incident(Incident {
+        kind,
+        dataset: None,
+        path: None,
+        ino: None,
+        record: None,
+        offset_bytes: None,
+        member: pool_error
+            .and_then(packstone_pool::Error::member)
+            .unwrap_or_default()
+            .to_string(),
+        message: format!("{work}: {}", crate::failure::describe(error)),
+        count: 1,
+        first_seconds: now_seconds,
+        last_seconds: now_seconds,
+    });
 }
 
 fn member_status(member: packstone_pool::MemberStatistics) -> MemberStatus {

@@ -14,11 +14,13 @@
 use crate::error::{fail, from_pool};
 use crate::layout::{Entry, InodeRecord, Superblock, decode_extent, flags, keys};
 use crate::types::{ErrorKind, FileKind, Ino, Result};
+use mends::Mends;
 use packstone_pool::{ErrorKind as PoolErrorKind, Pool, RecordId};
 use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
 
 mod links;
+pub(crate) mod mends;
 
 const OPERATION: &str = "check dataset";
 /// Keys read at a time.
@@ -47,9 +49,16 @@ pub struct FsCheckReport {
     pub problem_count: u64,
     /// One line each.
     pub problems: Vec<String>,
+    /// What of it can be mended without guessing.
+    pub(crate) mends: Mends,
 }
 
 impl FsCheckReport {
+    /// One line for each thing that [`crate::repair`] would do at first; mending one thing may show another.
+    pub fn repairs(&self) -> Vec<String> {
+        self.mends.lines()
+    }
+
     fn problem(&mut self, text: String) {
         self.problem_count += 1;
         if self.problems.len() < PROBLEMS_MAX {
@@ -68,6 +77,7 @@ pub fn check(pool: &Pool, dataset: &str, progress: &mut dyn FnMut(u64, u64)) -> 
         superblock: None,
         inodes: HashMap::new(),
         orphans: HashSet::new(),
+        remains: HashSet::new(),
         names: vec![],
         at: None,
         bucket: (Ino(0), 0, vec![]),
@@ -119,6 +129,7 @@ struct Current {
 /// A name, as it is needed at the end.
 struct Name {
     directory: Ino,
+    cookie: u64,
     ino: Ino,
     kind: FileKind,
 }
@@ -129,6 +140,8 @@ struct Check<'p> {
     superblock: Option<Superblock>,
     inodes: HashMap<Ino, Summary>,
     orphans: HashSet<Ino>,
+    /// Inodes of which something is left but no attributes that can be read.
+    remains: HashSet<Ino>,
     names: Vec<Name>,
     at: Option<Current>,
     /// Directory, first cookie, and names of the bucket that the pass is at.
@@ -165,6 +178,7 @@ impl Check<'_> {
             Ok(record) => record,
             Err(why) => {
                 self.report.problem(format!("inode {ino}: {why}"));
+                self.remains.insert(ino);
                 return;
             }
         };
@@ -183,6 +197,7 @@ impl Check<'_> {
         {
             self.report
                 .problem(format!("inode {ino}: its number is not given out yet"));
+            self.report.mends.raise_next_ino(ino);
         }
         self.inodes.insert(
             ino,
@@ -216,6 +231,7 @@ impl Check<'_> {
                 None
             }
             None => {
+                self.remains.insert(ino);
                 if !std::mem::replace(&mut self.enter(ino).missing_reported, true) {
                     self.report
                         .problem(format!("inode {ino}: has {what} and no attributes"));
@@ -257,6 +273,7 @@ impl Check<'_> {
         self.bucket.2.push(entry.name);
         self.names.push(Name {
             directory: ino,
+            cookie,
             ino: entry.ino,
             kind: entry.kind,
         });
@@ -318,6 +335,7 @@ impl Check<'_> {
         {
             self.report
                 .problem(format!("inode {ino}: its target is not as long as its size says"));
+            self.report.mends.change(ino, &record).size_bytes = target.len() as u64;
         }
     }
 
@@ -335,6 +353,7 @@ impl Check<'_> {
                 "inode {ino}: has {} entries and counts {}",
                 current.entries, record.size_bytes
             ));
+            self.report.mends.change(Ino(ino), record).size_bytes = current.entries;
         }
         // Orphans are emptied piece by piece, and nobody asks for their size.
         let exact = record.flags & flags::STORED_INEXACT == 0 && record.nlink > 0;
@@ -343,6 +362,7 @@ impl Check<'_> {
             problems.push(format!(
                 "inode {ino}: {found} bytes are stored and it says {said}"
             ));
+            self.report.mends.change(Ino(ino), record).stored_bytes = found;
         }
         if record.kind == FileKind::Symlink && !current.target {
             problems.push(format!("inode {ino}: a symlink without a target"));
@@ -354,6 +374,7 @@ impl Check<'_> {
                 "inode {ino}: flags {:#x} do not tell of its attributes",
                 record.flags
             ));
+            self.report.mends.change(Ino(ino), record).flags = (record.flags & !telling) | current.flags;
         }
         for problem in problems {
             self.report.problem(problem);

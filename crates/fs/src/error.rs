@@ -13,6 +13,7 @@ pub(crate) fn error(kind: ErrorKind, operation: &'static str, message: impl Into
         operation,
         message: message.into(),
         source: None,
+        place: None,
     }
 }
 
@@ -28,6 +29,7 @@ pub(crate) fn from_pool(operation: &'static str) -> impl Fn(pool::Error) -> Erro
         operation,
         message: source.to_string(),
         source: Some(source),
+        place: None,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::orphans::OrphanQueue;
 use crate::properties::DatasetProperties;
 use crate::sync::DirtyQueues;
 use crate::types::{Caller, ErrorKind, FileKind, Ino, Result, Statistics};
-use packstone_pool::{Dataset, DatasetState, Failpoint, Pool, Stream, TreeId};
+use packstone_pool::{Dataset, DatasetState, Failpoint, Incident, IncidentKind, Pool, Stream, TreeId};
 use parking_lot::{Mutex, RwLock};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -235,8 +235,48 @@ impl FileSystem {
         })
     }
 
+    /// Notes for `status` that a request on `ino` met media that failed or damage; other errors are none of its business.
+    /// Returns the path, as far as it is known.
+    pub fn note_incident(&self, ino: Ino, error: &crate::types::Error, now_seconds: i64) -> Option<String> {
+        let kind = match error.kind {
+            ErrorKind::Unavailable => IncidentKind::Media,
+            ErrorKind::Damaged => IncidentKind::Damage,
+            _ => return None,
+        };
+        let ino = error.place.map_or(ino, |place| place.ino);
+        let path = self.known_path(ino);
+        let source = error.source.as_ref();
+        self.pool.note_incident(Incident {
+            kind,
+            dataset: Some(self.dataset.clone()),
+            path: path.clone(),
+            ino: Some(ino.0),
+            record: error.place.map(|place| place.index),
+            offset_bytes: error.place.map(|place| place.offset_bytes),
+            member: source
+                .and_then(|source| source.member())
+                .unwrap_or_default()
+                .to_owned(),
+            message: error.to_string(),
+            count: 1,
+            first_seconds: now_seconds,
+            last_seconds: now_seconds,
+        });
+        path
+    }
+
     /// Number and, where a name is known, path of an inode, for error texts.
     pub(crate) fn describe(&self, ino: Ino) -> String {
+        match self.known_path(ino) {
+            Some(path) => format!("inode {ino} ({path})"),
+            None => format!("inode {ino}"),
+        }
+    }
+
+    fn known_path(&self, ino: Ino) -> Option<String> {
+        if ino == Ino::ROOT {
+            return Some("/".into());
+        }
         let mut path = vec![];
         let mut at = ino;
         // Names may be out of date and thus circular: give up after some.
@@ -253,11 +293,11 @@ impl FileSystem {
             at = parent;
         }
         if path.is_empty() {
-            return format!("inode {ino}");
+            return None;
         }
         path.reverse();
         let start = if at == Ino::ROOT { "/" } else { ".../" };
-        format!("inode {ino} ({start}{})", path.join("/"))
+        Some(format!("{start}{}", path.join("/")))
     }
 
     /// Drops references that earlier answers added.

@@ -8,7 +8,7 @@ use crate::error::damaged;
 use crate::filesystem::FileSystem;
 use crate::inode::{Inode, InodeState};
 use crate::properties::AccessTime;
-use crate::types::{Caller, Ino, Result, Timestamp};
+use crate::types::{Caller, Ino, RecordPlace, Result, Timestamp};
 use packstone_pool::{ErrorKind as PoolErrorKind, RecordId};
 use std::sync::Arc;
 
@@ -21,6 +21,8 @@ const FREE_TRIES: usize = 3;
 /// One piece of a read: `length` bytes at `start` in a record.
 struct Piece {
     index: u64,
+    /// Where the record begins in the file.
+    offset_bytes: u64,
     start: usize,
     length: usize,
     source: Source,
@@ -105,6 +107,7 @@ impl FileSystem {
             };
             pieces.push(Piece {
                 index,
+                offset_bytes: record_start,
                 start,
                 length,
                 source,
@@ -135,11 +138,11 @@ impl FileSystem {
     /// Names the file and, by reading one by one, the record.
     fn explain(&self, ino: Ino, view: &[Piece], failed: packstone_pool::Error) -> crate::types::Error {
         let bad = view.iter().find_map(|piece| match piece.source {
-            Source::Record(id) if self.pool.read_records(&[id]).is_err() => Some((piece.index, id)),
+            Source::Record(id) if self.pool.read_records(&[id]).is_err() => Some((piece, id)),
             _ => None,
         });
         let place = bad
-            .map(|(index, id)| format!(", record {index} (id {})", id.0))
+            .map(|(piece, id)| format!(", record {} (id {})", piece.index, id.0))
             .unwrap_or_default();
         let message = format!("{}{place}: {failed}", self.describe(ino));
         let mut error = match failed.kind() {
@@ -147,6 +150,11 @@ impl FileSystem {
             _ => crate::error::error(crate::error::kind_of(&failed), OPERATION, message),
         };
         error.source = Some(failed);
+        error.place = bad.map(|(piece, _)| RecordPlace {
+            ino,
+            index: piece.index,
+            offset_bytes: piece.offset_bytes,
+        });
         error
     }
 
@@ -167,6 +175,7 @@ impl FileSystem {
         let records = self.pool.read_records(&[id]).map_err(|failed| {
             let view = [Piece {
                 index,
+                offset_bytes: index.saturating_mul(state.record.record_bytes().unwrap_or(0)),
                 start: 0,
                 length: 0,
                 source: Source::Record(id),

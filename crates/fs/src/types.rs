@@ -260,6 +260,19 @@ pub struct Error {
     /// The pool's error, if it came from there.
     #[source]
     pub source: Option<packstone_pool::Error>,
+    /// Which record of a file could not be read.
+    pub place: Option<RecordPlace>,
+}
+
+/// A record of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordPlace {
+    /// The file.
+    pub ino: Ino,
+    /// The record, counted from 0.
+    pub index: u64,
+    /// Where it begins in the file.
+    pub offset_bytes: u64,
 }
 
 impl Error {

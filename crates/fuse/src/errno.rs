@@ -86,6 +86,7 @@ mod tests {
             operation: "test",
             message: String::new(),
             source: None,
+            place: None,
         })
     }
 

@@ -6,6 +6,7 @@
 
 use crate::btree::{Root, walk};
 use crate::error::{Error, ErrorKind, Result};
+use crate::label::damaged_labels;
 use crate::pool::Pool;
 use crate::segments::SegmentTable;
 use crate::stores::{decode_location, read_frame, unpack};
@@ -25,6 +26,21 @@ pub struct CheckReport {
     pub problems: Vec<String>,
     /// Records that are not tree nodes, ascending; 8 bytes of memory each.
     pub records: Vec<RecordId>,
+    /// Records whose bytes cannot be read or fail their check, ascending.
+    pub damaged: Vec<RecordId>,
+    /// What everything adds up to; none where damage hides a part of it.
+    pub(crate) books: Option<Books>,
+}
+
+/// What a pool's trees and table add up to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Books {
+    pub places: BTreeMap<RecordId, Location>,
+    /// Live bytes of each segment.
+    pub live: BTreeMap<SegmentId, u64>,
+    /// Packed bytes of the nodes of the record table, and of each tree.
+    pub table_bytes: u64,
+    pub node_bytes: BTreeMap<TreeId, u64>,
 }
 
 /// Verifies a pool that nobody writes to. `progress` gets (done, total) in bytes.
@@ -34,16 +50,26 @@ pub fn check(pool: &Pool, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckRep
     let mut checker = Checker {
         pool,
         report: CheckReport {
-            problems: pool.notes().to_vec(),
+            problems: pool.notes(),
             ..CheckReport::default()
         },
         expected: BTreeMap::new(),
         nodes: BTreeSet::new(),
+        books: Books::default(),
+        hidden: false,
     };
+    checker.copies();
     let places = checker.table()?;
-    checker.trees()?;
+    checker.trees(&places)?;
     checker.records(&places, progress)?;
     checker.books();
+    if !checker.hidden {
+        checker.report.books = Some(Books {
+            places,
+            live: checker.expected,
+            ..checker.books
+        });
+    }
     Ok(checker.report)
 }
 
@@ -53,6 +79,9 @@ struct Checker<'a> {
     /// Live bytes that each segment should have.
     expected: BTreeMap<SegmentId, u64>,
     nodes: BTreeSet<RecordId>,
+    books: Books,
+    /// A part of the table or of a tree could not be read.
+    hidden: bool,
 }
 
 impl Checker<'_> {
@@ -76,6 +105,25 @@ impl Checker<'_> {
         }
     }
 
+    /// Damaged copies of labels and checkpoint slots, of which the other copy is whole.
+    fn copies(&mut self) {
+        for place in damaged_labels(self.pool.geometry.member(), &self.pool.geometry.label) {
+            self.problem(format!(
+                "the label at the {place} is damaged; the other copy is whole"
+            ));
+        }
+        let opening = self.pool.opening.lock();
+        let damaged = opening
+            .as_ref()
+            .map_or(0, |opening| opening.ring.damaged_copies());
+        drop(opening);
+        if damaged > 0 {
+            self.problem(format!(
+                "{damaged} copies of checkpoint slots are damaged; the other copies are whole"
+            ));
+        }
+    }
+
     /// All records and where they are, from the table on media and the overlay above it.
     fn table(&mut self) -> Result<BTreeMap<RecordId, Location>> {
         let pool = self.pool;
@@ -95,7 +143,12 @@ impl Checker<'_> {
             }
             Ok(())
         });
-        self.tolerate("record table (what lies below the damage is not checked)", walked)?;
+        let walked = self.tolerate("record table (what lies below the damage is not checked)", walked)?;
+        self.hidden |= walked.is_none();
+        self.books.table_bytes = table_nodes
+            .iter()
+            .map(|place| u64::from(place.packed_bytes))
+            .sum();
         self.report.nodes_checked += table_nodes.len() as u64;
         table_nodes.iter().for_each(|location| self.count(location));
         let state = pool.state.read();
@@ -108,7 +161,7 @@ impl Checker<'_> {
         Ok(places)
     }
 
-    fn trees(&mut self) -> Result<()> {
+    fn trees(&mut self, places: &BTreeMap<RecordId, Location>) -> Result<()> {
         let stable = self.pool.stable.read().clone();
         let roots: Vec<(TreeId, Root<RecordId>)> =
             stable.trees.iter().map(|(tree, root)| (*tree, *root)).collect();
@@ -118,7 +171,11 @@ impl Checker<'_> {
                 nodes.push(*id);
                 Ok(())
             });
-            self.tolerate(&format!("tree {}", tree.0), walked)?;
+            let walked = self.tolerate(&format!("tree {}", tree.0), walked)?;
+            self.hidden |= walked.is_none();
+            let packed = nodes.iter().filter_map(|id| places.get(id));
+            let node_bytes = packed.map(|place| u64::from(place.packed_bytes)).sum();
+            self.books.node_bytes.insert(tree, node_bytes);
             self.report.nodes_checked += nodes.len() as u64;
             for id in nodes {
                 if !self.nodes.insert(id) {
@@ -154,7 +211,11 @@ impl Checker<'_> {
             };
             let raw =
                 read_frame(&self.pool.geometry, place).and_then(|frame| unpack(&frame, place.raw_bytes));
-            if let Some(raw) = self.tolerate(&format!("record {}", id.0), raw)?
+            let raw = self.tolerate(&format!("record {}", id.0), raw)?;
+            if raw.is_none() {
+                self.report.damaged.push(*id);
+            }
+            if let Some(raw) = raw
                 && raw.len() != place.raw_bytes as usize
             {
                 self.problem(format!(
@@ -171,6 +232,7 @@ impl Checker<'_> {
             }
         }
         progress(total, total);
+        self.report.damaged.sort_unstable();
         self.report.records = places
             .keys()
             .filter(|id| !self.nodes.contains(id))

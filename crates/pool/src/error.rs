@@ -1,6 +1,7 @@
 //! The pool's error: a kind that says what the caller should do, the operation, and what happened.
 
 use crate::encoding::Malformed;
+use crate::types::TreeId;
 use packstone_media::{MediaError, MediaErrorKind};
 
 /// What the caller should do about an error.
@@ -67,6 +68,26 @@ impl Error {
             message: source.to_string(),
             source: Some(Box::new(source)),
         }
+    }
+
+    /// Says which tree could not be read; who reads it knows its dataset.
+    pub(crate) fn within_tree(mut self, tree: TreeId) -> Error {
+        self.message = match tree {
+            TreeId::CATALOG => format!("catalog: {}", self.message),
+            TreeId(number) => format!("tree {number}: {}", self.message),
+        };
+        self
+    }
+
+    /// The same for a structure with a name.
+    pub(crate) fn within(mut self, what: &str) -> Error {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
+    /// The member that failed, if one did.
+    pub fn member(&self) -> Option<&str> {
+        self.source.as_deref().map(MediaError::path)
     }
 
     /// What the caller should do.

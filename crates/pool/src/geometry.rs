@@ -5,11 +5,14 @@ use crate::label::{LABEL_AREA_BYTES, LabelSummary};
 use crate::types::{Location, RECORD_RAW_BYTES_MAX, SECTOR_BYTES, SegmentId};
 use packstone_media::{AlignedBuffer, Media};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// The members of a pool and how segments lie on them.
 pub(crate) struct Geometry {
     pub label: LabelSummary,
     pub members: Vec<Arc<dyn Media>>,
+    /// Tree nodes that failed their check since the pool was opened.
+    pub damaged_nodes: AtomicU64,
 }
 
 impl Geometry {

@@ -366,3 +366,19 @@ pub fn wipe(member: &dyn Media) -> Result<()> {
     }
     member.flush().map_err(|e| Error::media("wipe label", e))
 }
+
+/// Copies of the label that are not what the pool was opened with: "front", "tail".
+pub(crate) fn damaged_labels(member: &dyn Media, label: &LabelSummary) -> Vec<&'static str> {
+    let mut sector = AlignedBuffer::zeroed(SECTOR_BYTES as usize);
+    let copies = [("front", 0), ("tail", tail_offset_bytes(label.capacity_bytes))];
+    let damaged = |offset: &(&'static str, u64)| {
+        let read = member.read(offset.1, &mut sector).is_ok();
+        !read || *sector != *label.encode()
+    };
+    let mut damaged = damaged;
+    copies
+        .into_iter()
+        .filter(|copy| damaged(copy))
+        .map(|(name, _)| name)
+        .collect()
+}

@@ -47,6 +47,7 @@ mod encoding;
 mod error;
 mod failpoint;
 mod geometry;
+mod incidents;
 pub mod inspect;
 mod label;
 mod lifecycle;
@@ -58,6 +59,7 @@ mod overlay;
 mod pool;
 mod reader;
 mod recovery;
+mod repair;
 mod scan;
 mod segments;
 mod sinks;
@@ -74,6 +76,7 @@ pub use catalog::{Dataset, DatasetState, Properties, TreeUsage};
 pub use check::{CheckReport, check};
 pub use error::{Error, ErrorKind, Result};
 pub use failpoint::{Failpoint, FailpointHandler, Failpoints};
+pub use incidents::{INCIDENTS_MAX, Incident, IncidentKind};
 pub use label::{
     FORMAT_VERSION, LABEL_AREA_BYTES, LabelSummary, MEMBER_BYTES_MIN, MemberContent, POOL_NAME_BYTES_MAX,
     probe, read_label, wipe,
@@ -82,6 +85,7 @@ pub use lifecycle::{CreateOptions, MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, OpenO
 pub use node::Pair;
 pub use packstone_codec::{Compression, PackedRecord};
 pub use pool::Pool;
+pub use repair::{Owners, PoolRepair};
 pub use segments::SegmentKind;
 pub use space::Space;
 pub use state::WrittenBytes;

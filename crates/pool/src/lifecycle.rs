@@ -9,6 +9,7 @@ use crate::cleaner::Cleaner;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failpoint::{Failpoint, Failpoints};
 use crate::geometry::Geometry;
+use crate::incidents::Journal;
 use crate::label::{LabelSummary, read_label, wipe, write_label};
 use crate::log::LogWriter;
 use crate::older::{EPOCHS_LOST_MAX, Examination};
@@ -92,6 +93,7 @@ impl Pool {
         let geometry = Geometry {
             label,
             members: members.to_vec(),
+            damaged_nodes: AtomicU64::new(0),
         };
         let parts = Parts {
             log,
@@ -133,34 +135,69 @@ impl Pool {
             .memory_bytes
             .unwrap_or(MEMORY_BYTES_DEFAULT)
             .max(MEMORY_BYTES_MIN);
-        let geometry = Geometry { label, members };
+        let geometry = Geometry {
+            label,
+            members,
+            damaged_nodes: AtomicU64::new(0),
+        };
         let ring = Ring::read(geometry.member(), &geometry.label);
         let found = find_checkpoint(&geometry, &ring, memory_bytes, options.read_only)?;
         let mut pool = assemble(geometry, found.parts, found.next_record, memory_bytes);
         pool.caches = found.caches;
-        pool.notes = found.notes;
+        pool.notes = Mutex::new(found.notes);
         pool.failpoints = options.failpoints.clone();
         if options.read_only {
             pool.state.write().stopped = Some("the pool was opened for reading only".to_owned());
+            pool.opening = Mutex::new(Some(Opening {
+                ring,
+                next_epoch: found.next_epoch,
+                incomplete: found.incomplete,
+            }));
         } else {
-            // Batches of the new epoch must not follow before a checkpoint says so: leftovers of the old epoch behind
-            // the end of the log could be taken for its continuation.
-            pool.log.lock().epoch = found.next_epoch;
-            pool.reach(Failpoint::AfterReplay)?;
-            let mut checkpointer = pool.checkpointer.lock();
-            pool.checkpoint(&mut checkpointer)?;
-            let newest = checkpointer.number;
-            drop(checkpointer);
-            pool.stop_on_error(ring.mend(pool.geometry.member(), &pool.geometry.label, newest))?;
+            pool.begin_epoch(&ring, found.next_epoch)?;
         }
         Ok(pool)
     }
 
+    /// The first write to a pool. Batches of the new epoch must not follow before a checkpoint says so: leftovers of the
+    /// old epoch behind the end of the log could be taken for its continuation.
+    pub(crate) fn begin_epoch(&self, ring: &Ring, epoch: u64) -> Result<()> {
+        self.log.lock().epoch = epoch;
+        let mut checkpointer = self.checkpointer.lock();
+        self.checkpoint(&mut checkpointer)?;
+        let newest = checkpointer.number;
+        drop(checkpointer);
+        self.stop_on_error(ring.mend(self.geometry.member(), &self.geometry.label, newest))
+    }
+
     /// What opening found out of the ordinary, a line each: that a checkpoint or the log could not be read, and what that
     /// means.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.lock().clone()
     }
+
+    /// Keeps notes of an earlier opening, for a pool that is closed and opened again at once.
+    pub fn keep_notes(&self, earlier: Vec<String>) {
+        self.reach(Failpoint::AfterReplay)?;
+        self.notes.lock().splice(0..0, earlier);
+    }
+}
+
+/// What a pool that was opened for reading only needs to become writable.
+pub(crate) struct Opening {
+    pub ring: Ring,
+    pub next_epoch: u64,
+    /// Acknowledged data are missing.
+    pub incomplete: bool,
+}
+
+/// How much is put up with.
+#[derive(Clone, Copy)]
+struct Leniency {
+    /// Segment usage that cannot be read is counted anew.
+    rebuild_usage: bool,
+    /// Acknowledged data may be missing.
+    incomplete: bool,
 }
 
 /// A checkpoint that can be used, with the log behind it.
@@ -170,17 +207,52 @@ struct Found {
     next_record: u64,
     next_epoch: u64,
     notes: Vec<String>,
+    incomplete: bool,
 }
 
 /// Tries checkpoints from the newest down. One whose trees cannot be read is passed over; an error of the log is final,
 /// for the same log lies behind all of them.
 fn find_checkpoint(geometry: &Geometry, ring: &Ring, memory_bytes: u64, read_only: bool) -> Result<Found> {
+    let leniency = |rebuild_usage, incomplete| Leniency {
+        rebuild_usage,
+        incomplete,
+    };
+    let error = match try_checkpoints(geometry, ring, memory_bytes, read_only, leniency(false, false)) {
+        Ok(found) => return Ok(found),
+        Err(error) => error,
+    };
+    // Only a pool that is not written may be less than it was.
+    for (rebuild_usage, incomplete) in [(true, false), (false, true), (true, true)] {
+        let leniency = leniency(rebuild_usage, incomplete);
+        match try_checkpoints(geometry, ring, memory_bytes, true, leniency) {
+            Ok(found) if read_only => return Ok(found),
+            Ok(found) if !found.incomplete => {
+                return Err(Error::new(
+                    error.kind(),
+                    "open pool",
+                    format!("{error}; packstone check --repair mends this"),
+                ));
+            }
+            _ => {}
+        }
+    }
+    Err(error)
+}
+
+/// One pass over the slots.
+fn try_checkpoints(
+    geometry: &Geometry,
+    ring: &Ring,
+    memory_bytes: u64,
+    read_only: bool,
+    leniency: Leniency,
+) -> Result<Found> {
     const OPERATION: &str = "open pool";
     let mut passed_over: Option<Error> = None;
     for (at, slot) in ring.slots.iter().enumerate() {
         // Each with caches of its own, for records and nodes of one are not those of another.
         let caches = Caches::new(memory_bytes);
-        let trees = match read_trees(geometry, &caches, slot) {
+        let trees = match read_trees(geometry, &caches, slot, leniency.rebuild_usage) {
             Ok(trees) => trees,
             Err(error) => {
                 passed_over.get_or_insert(error);
@@ -192,6 +264,7 @@ fn find_checkpoint(geometry: &Geometry, ring: &Ring, memory_bytes: u64, read_onl
             ring,
             at,
             read_only,
+            leniency,
         };
         return match (attempt.recover(caches, trees, passed_over.as_ref()), passed_over) {
             (Err(error), Some(newest)) => Err(Error::damaged(
@@ -216,6 +289,7 @@ struct Attempt<'a> {
     ring: &'a Ring,
     at: usize,
     read_only: bool,
+    leniency: Leniency,
 }
 
 impl Attempt<'_> {
@@ -237,6 +311,8 @@ impl Attempt<'_> {
         .run(&mut trees.state)?;
         let loss = self.ring.loss(slot.number + 1);
         let mut notes: Vec<String> = replayed.unread.clone().into_iter().collect();
+        notes.extend(trees.note.take());
+        let mut incomplete = replayed.unread.is_some();
         let mut next_epoch = replayed.epoch + 1;
         if self.at > 0 || loss != Loss::No || replayed.epoch > slot.epoch {
             let findings = Examination {
@@ -259,6 +335,7 @@ impl Attempt<'_> {
             };
             if let Some(missing) = findings.missing {
                 self.refuse_incomplete(&reason, &missing)?;
+                incomplete = true;
                 notes.push(format!(
                     "INCOMPLETE: {reason}; what is shown is from checkpoint {}, and acknowledged data are missing: {missing}",
                     slot.number
@@ -270,15 +347,14 @@ impl Attempt<'_> {
                 ));
             }
         }
-        if !self.read_only {
-            self.rest_segments(&mut trees.state);
-        }
+        self.rest_segments(&mut trees.state);
         let number = self.ring.slots[0].number;
+        let notes = (notes, incomplete);
         Ok(found(slot, number, caches, trees, &replayed, next_epoch, notes))
     }
 
     fn refuse_incomplete(&self, reason: &str, missing: &str) -> Result<()> {
-        if self.read_only {
+        if self.leniency.incomplete {
             return Ok(());
         }
         Err(Error::damaged(
@@ -308,7 +384,7 @@ fn found(
     trees: Trees,
     replayed: &Replayed,
     next_epoch: u64,
-    notes: Vec<String>,
+    (notes, incomplete): (Vec<String>, bool),
 ) -> Found {
     let log = LogWriter {
         cursors: replayed.cursors,
@@ -322,12 +398,13 @@ fn found(
             log,
             state: trees.state,
             stable: trees.stable,
-            checkpointer: Checkpointer::new(number, node_cursor, trees.pages, Some(slot.usage_index)),
+            checkpointer: Checkpointer::new(number, node_cursor, trees.pages, trees.usage_index),
         },
         caches,
         next_record: replayed.next_record,
         next_epoch,
         notes,
+        incomplete,
     }
 }
 
@@ -353,7 +430,9 @@ fn assemble(geometry: Geometry, parts: Parts, next_record: u64, memory_bytes: u6
         catalog_lock: Mutex::new(()),
         damage: Damage::default(),
         failpoints: Failpoints::default(),
-        notes: Vec::new(),
+        incidents: Journal::default(),
+        notes: Mutex::default(),
+        opening: Mutex::default(),
         geometry,
     }
 }
@@ -363,11 +442,22 @@ struct Trees {
     state: State,
     stable: Stable,
     pages: Vec<Option<Location>>,
+    usage_index: Option<Location>,
+    note: Option<String>,
 }
 
-fn read_trees(geometry: &Geometry, caches: &Caches, slot: &Slot) -> Result<Trees> {
+fn read_trees(geometry: &Geometry, caches: &Caches, slot: &Slot, rebuild_usage: bool) -> Result<Trees> {
     check_slot(geometry, slot)?;
-    let (mut segments, pages) = read_usage(geometry, &slot.usage_index)?;
+    let (mut segments, pages, usage_index, note) = match read_usage(geometry, &slot.usage_index) {
+        Ok((segments, pages)) => (segments, pages, Some(slot.usage_index), None),
+        Err(error) if rebuild_usage => {
+            let note =
+                format!("{error}; the segment usage was counted anew, packstone check --repair writes it");
+            let segments = crate::repair::count_usage(geometry, caches, slot)?;
+            (segments, Vec::new(), None, Some(note))
+        }
+        Err(error) => return Err(error),
+    };
     for (stream, cursor) in slot.cursors.iter().enumerate() {
         let kind = if stream < LOG_STREAMS {
             SegmentKind::Log(stream as u8)
@@ -381,7 +471,13 @@ fn read_trees(geometry: &Geometry, caches: &Caches, slot: &Slot) -> Result<Trees
     state.next_tree = slot.next_tree;
     state.covered_below = slot.next_batch;
     let stable = read_roots(geometry, caches, slot, &mut state)?;
-    Ok(Trees { state, stable, pages })
+    Ok(Trees {
+        state,
+        stable,
+        pages,
+        usage_index,
+        note,
+    })
 }
 
 fn check_slot(geometry: &Geometry, slot: &Slot) -> Result<()> {

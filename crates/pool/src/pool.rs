@@ -18,6 +18,8 @@ use crate::cleaner::Cleaner;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failpoint::Failpoints;
 use crate::geometry::Geometry;
+use crate::incidents::Journal;
+use crate::lifecycle::Opening;
 use crate::log::LogWriter;
 use crate::node::Pair;
 use crate::overlay::FixedState;
@@ -63,8 +65,11 @@ pub struct Pool {
     pub(crate) catalog_lock: Mutex<()>,
     pub(crate) damage: Damage,
     pub(crate) failpoints: Failpoints,
+    pub(crate) incidents: Journal,
     /// What opening found out of the ordinary.
-    pub(crate) notes: Vec<String>,
+    pub(crate) notes: Mutex<Vec<String>>,
+    /// Kept by a pool that was opened for reading only, for the repair that may follow.
+    pub(crate) opening: Mutex<Option<Opening>>,
 }
 
 /// Where the records a transaction frees or moves were found outside the state lock.
@@ -243,6 +248,7 @@ impl Pool {
         }
         let stable = self.stable.read();
         lookup(&self.tree_store(&stable), stable.trees.get(&tree), key)
+            .map_err(|error| error.within_tree(tree))
     }
 
     /// At most `limit` pairs of the range, in key order.
@@ -253,12 +259,13 @@ impl Pool {
         to: Bound<&[u8]>,
         limit: usize,
     ) -> Result<Vec<Pair>> {
-        merged_scan(self, tree, Window { from, to, limit }, false)
+        merged_scan(self, tree, Window { from, to, limit }, false).map_err(|error| error.within_tree(tree))
     }
 
     /// The last pair of the range, if any.
     pub fn last(&self, tree: TreeId, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Option<Pair>> {
-        Ok(merged_scan(self, tree, Window { from, to, limit: 1 }, true)?.pop())
+        let found = merged_scan(self, tree, Window { from, to, limit: 1 }, true);
+        Ok(found.map_err(|error| error.within_tree(tree))?.pop())
     }
 }
 

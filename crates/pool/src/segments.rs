@@ -199,6 +199,18 @@ impl SegmentTable {
         self.mismatch.get_or_insert(id);
     }
 
+    /// Sets what is live in a segment, as counted.
+    pub(crate) fn recount(&mut self, id: SegmentId, kind: SegmentKind, live_bytes: u32) {
+        let Some(segment) = self.segments.get_mut(id.0 as usize) else {
+            return;
+        };
+        self.live_bytes = self.live_bytes - u64::from(segment.live_bytes) + u64::from(live_bytes);
+        *segment = Segment { kind, live_bytes };
+        if kind != SegmentKind::Free {
+            self.take(id);
+        }
+    }
+
     pub(crate) fn mismatch(&self) -> Option<SegmentId> {
         self.mismatch
     }

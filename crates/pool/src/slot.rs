@@ -244,6 +244,18 @@ impl Ring {
         }
     }
 
+    /// Copies that are damaged while the other is whole. The newest, and the place of the next, may be torn by a crash.
+    pub(crate) fn damaged_copies(&self) -> usize {
+        let newest = self.slots.first().map_or(0, |slot| slot.number);
+        let torn_by_crash = |at: u64| at == newest % SLOTS || at == (newest + 1) % SLOTS;
+        let positions = (0..SLOTS).zip(&self.sectors);
+        let damaged = positions.filter(|(at, pair)| {
+            let lost = pair.iter().any(|copy| matches!(copy, Sector::Lost));
+            lost && !torn_by_crash(*at)
+        });
+        damaged.count()
+    }
+
     /// Rewrites damaged copies: from the other where that is whole, else as unused. Only after a newer checkpoint, number
     /// `newest`, is durable, for what is lost here then no longer matters.
     pub(crate) fn mend(&self, member: &dyn Media, label: &LabelSummary, newest: u64) -> Result<()> {

@@ -121,7 +121,8 @@ impl Pool {
     }
 
     fn member_statistics(&self, stopped: bool) -> Vec<MemberStatistics> {
-        let checksum_errors = self.damage.checksum_errors.load(Ordering::Relaxed);
+        let checksum_errors = self.damage.checksum_errors.load(Ordering::Relaxed)
+            + self.geometry.damaged_nodes.load(Ordering::Relaxed);
         let describe = |member: &std::sync::Arc<dyn packstone_media::Media>| {
             let counters = member.counters();
             let write_errors = counters.write_errors;

@@ -3,11 +3,12 @@
 use crate::btree::{NodeStore, Root, lookup};
 use crate::cache::{Caches, PlaceKey};
 use crate::encoding::{Malformed, Reader, put_varint};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::geometry::Geometry;
 use crate::node::{NODE_RAW_BYTES_MAX, Node};
 use crate::types::{Location, RecordId};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Reads and verifies the frame at a location.
 pub(crate) fn read_frame(geometry: &Geometry, location: &Location) -> Result<Vec<u8>> {
@@ -30,10 +31,17 @@ pub(crate) fn unpack(frame: &[u8], raw_bytes_max: u32) -> Result<Vec<u8>> {
 }
 
 pub(crate) fn read_node(geometry: &Geometry, location: &Location) -> Result<Arc<Node>> {
-    let frame = read_frame(geometry, location)?;
-    let node = Node::decode(&unpack(&frame, NODE_RAW_BYTES_MAX)?);
-    node.map(Arc::new)
-        .map_err(|m| Error::malformed("read tree node", &format!("the node at {location}"), m))
+    let read = || {
+        let frame = read_frame(geometry, location)?;
+        Node::decode(&unpack(&frame, NODE_RAW_BYTES_MAX)?)
+            .map(Arc::new)
+            .map_err(|m| Error::malformed("read tree node", &format!("the node at {location}"), m))
+    };
+    read().inspect_err(|error| {
+        if error.kind() == ErrorKind::Damaged {
+            geometry.damaged_nodes.fetch_add(1, Ordering::Relaxed);
+        }
+    })
 }
 
 /// Nodes of the record table, named by where they lie.
@@ -60,7 +68,7 @@ impl NodeStore for TableStore<'_> {
         if let Some(node) = self.caches.table_nodes.get(&key) {
             return Ok(node);
         }
-        let node = read_node(self.geometry, pointer)?;
+        let node = read_node(self.geometry, pointer).map_err(|error| error.within("record table"))?;
         self.caches.table_nodes.insert(key, node.clone());
         Ok(node)
     }
@@ -122,7 +130,8 @@ impl NodeStore for TreeStore<'_> {
         if let Some(node) = self.table.caches.tree_nodes.get(pointer) {
             return Ok(node);
         }
-        let node = read_node(self.table.geometry, &self.locate_node(*pointer)?)?;
+        let node = read_node(self.table.geometry, &self.locate_node(*pointer)?)
+            .map_err(|error| error.within(&format!("tree node {}", pointer.0)))?;
         self.table.caches.tree_nodes.insert(*pointer, node.clone());
         Ok(node)
     }

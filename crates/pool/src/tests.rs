@@ -7,5 +7,6 @@ mod hostile;
 mod image;
 mod life;
 mod older;
+mod repair;
 mod threads;
-mod world;
+pub(super) mod world;

@@ -60,11 +60,18 @@ impl Background {
         ] {
             let pool = daemon.pool.clone();
             background.spawn(name, rest, move || {
-                let outcome = pool.step(work, monotonic_ms(started))?;
+                let outcome = pool
+                    .step(work, monotonic_ms(started))
+                    .map_err(anyhow::Error::from);
+                let outcome =
+                    outcome.inspect_err(|error| operations::note_failed_work(&pool, name, error))?;
                 Ok(outcome == StepOutcome::Progress)
             })?;
         }
-        background.spawn("files", OTHER_REST, move || step_files(&daemon))?;
+        background.spawn("files", OTHER_REST, move || {
+            step_files(&daemon)
+                .inspect_err(|error| operations::note_failed_work(&daemon.pool, "files", error))
+        })?;
         Ok(background)
     }
 

@@ -33,6 +33,10 @@ impl Check<'_> {
                 self.report.problem(format!(
                     "inode {directory}: names inode {ino}, which does not exist"
                 ));
+                // What is left of it may be of use to somebody, and the name says what it was.
+                if !self.remains.contains(&ino) {
+                    self.report.mends.drop_name(directory, name.cookie, ino);
+                }
                 continue;
             };
             summary.links += 1;
@@ -43,6 +47,7 @@ impl Check<'_> {
                     name.kind, record.kind
                 );
                 self.report.problem(text);
+                self.report.mends.name_kind(directory, name.cookie, record.kind);
             }
             if record.kind == FileKind::Directory {
                 if record.parent != directory {
@@ -51,6 +56,9 @@ impl Check<'_> {
                         record.parent
                     );
                     self.report.problem(text);
+                    if summary.links == 1 && ino != Ino::ROOT {
+                        self.report.mends.change(ino, &record).parent = directory;
+                    }
                 }
                 if let Some(above) = self.inodes.get_mut(&directory) {
                     above.subdirectories += 1;
@@ -76,19 +84,41 @@ impl Check<'_> {
                     "inode {ino}: has link count {}, should have {expected}",
                     record.nlink
                 ));
+                // Without a name it gets one first.
+                if links > 0 || self.orphans.contains(ino) {
+                    self.report.mends.change(*ino, record).nlink = expected;
+                }
             }
             if directory && links > 1 {
                 problems.push(format!("inode {ino}: a directory with {links} names"));
             }
             match (links == 0, self.orphans.contains(ino)) {
                 (true, true) => self.report.orphans += 1,
-                (true, false) => problems.push(format!("inode {ino}: has no name, and no orphan key")),
-                (false, true) => problems.push(format!("inode {ino}: has a name and an orphan key")),
+                (true, false) => {
+                    problems.push(format!("inode {ino}: has no name, and no orphan key"));
+                    self.report.mends.find(*ino, record.kind);
+                }
+                (false, true) => {
+                    problems.push(format!("inode {ino}: has a name and an orphan key"));
+                    self.report.mends.drop_orphan(*ino);
+                }
                 (false, false) => {}
             }
         }
-        let without = self.orphans.iter().filter(|ino| !self.inodes.contains_key(ino));
-        problems.extend(without.map(|ino| format!("inode {ino}: has an orphan key and does not exist")));
+        let without: Vec<Ino> = self
+            .orphans
+            .iter()
+            .filter(|ino| !self.inodes.contains_key(ino))
+            .copied()
+            .collect();
+        for ino in without.iter().filter(|ino| !self.remains.contains(ino)) {
+            self.report.mends.drop_orphan(*ino);
+        }
+        problems.extend(
+            without
+                .iter()
+                .map(|ino| format!("inode {ino}: has an orphan key and does not exist")),
+        );
         problems.sort();
         for problem in problems {
             self.report.problem(problem);

@@ -12,7 +12,7 @@ use std::io::IoSlice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Device errors in a row after which a worker gives up; the mount ends with the last one.
 const DEVICE_ERRORS_MAX: u32 = 10;
@@ -80,10 +80,11 @@ impl<T: Transport> Worker<T> {
         self.counters.count(header.opcode_number);
         self.body.bytes.clear();
         self.granted.clear();
-        let error = guard(&header, || {
+        let filesystem = &self.filesystem;
+        let error = guard(&header, filesystem, || {
             let request = Request::decode(header, request_body)?;
             dispatch(
-                &self.filesystem,
+                filesystem,
                 &self.agreement,
                 request,
                 &mut self.body,
@@ -121,12 +122,30 @@ impl<T: Transport> Worker<T> {
     }
 }
 
+/// Who keeps what went wrong, for `status`.
+trait Notes {
+    fn dataset(&self) -> &str;
+    /// Returns the path of the inode, if it is known.
+    fn note(&self, ino: Ino, error: &packstone_fs::Error) -> Option<String>;
+}
+
+impl Notes for Arc<FileSystem> {
+    fn dataset(&self) -> &str {
+        FileSystem::dataset(self)
+    }
+
+    fn note(&self, ino: Ino, error: &packstone_fs::Error) -> Option<String> {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        self.note_incident(ino, error, since.unwrap_or_default().as_secs() as i64)
+    }
+}
+
 /// The errno of what `work` does, 0 for success. A panic must not leave the kernel, and with it the program that asked,
 /// waiting for ever.
-fn guard(header: &Header, work: impl FnOnce() -> Result<(), Failure>) -> i32 {
+fn guard(header: &Header, notes: &dyn Notes, work: impl FnOnce() -> Result<(), Failure>) -> i32 {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => 0,
-        Ok(Err(failure)) => report(header, &failure),
+        Ok(Err(failure)) => report(header, notes, &failure),
         Err(panic) => {
             let message = panic_message(&*panic);
             tracing::error!(
@@ -141,10 +160,15 @@ fn guard(header: &Header, work: impl FnOnce() -> Result<(), Failure>) -> i32 {
 }
 
 /// Logs what a person must know of, and chooses the errno.
-fn report(header: &Header, failure: &Failure) -> i32 {
+fn report(header: &Header, notes: &dyn Notes, failure: &Failure) -> i32 {
     let chosen = errno::choose(failure);
     if errno::is_alarming(failure) {
-        tracing::error!(operation = name_of(header), ino = header.node.0, error = %failure, "answered EIO");
+        let path = match failure {
+            Failure::FileSystem(error) => notes.note(header.node, error),
+            _ => None,
+        };
+        let (path, dataset) = (path.unwrap_or_default(), notes.dataset());
+        tracing::error!(operation = name_of(header), dataset, path, ino = header.node.0, error = %failure, "answered EIO");
     } else {
         tracing::trace!(operation = name_of(header), ino = header.node.0, errno = chosen, error = %failure);
     }
@@ -167,6 +191,18 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
 mod tests {
     use super::*;
 
+    struct Nowhere;
+
+    impl Notes for Nowhere {
+        fn dataset(&self) -> &str {
+            "none"
+        }
+
+        fn note(&self, _: Ino, _: &packstone_fs::Error) -> Option<String> {
+            None
+        }
+    }
+
     #[test]
     fn a_panic_becomes_an_error_of_that_request_alone() {
         let header = Header {
@@ -177,10 +213,16 @@ mod tests {
             gid: 0,
         };
         assert_eq!(
-            guard(&header, || panic!("on purpose, number {}", header.unique)),
+            guard(&header, &Nowhere, || panic!(
+                "on purpose, number {}",
+                header.unique
+            )),
             libc::EIO
         );
-        assert_eq!(guard(&header, || Err(Failure::NotImplemented)), libc::ENOSYS);
-        assert_eq!(guard(&header, || Ok(())), 0);
+        assert_eq!(
+            guard(&header, &Nowhere, || Err(Failure::NotImplemented)),
+            libc::ENOSYS
+        );
+        assert_eq!(guard(&header, &Nowhere, || Ok(())), 0);
     }
 }

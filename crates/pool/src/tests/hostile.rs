@@ -346,6 +346,7 @@ fn usage_that_lies_frees_nothing() {
         let geometry = crate::geometry::Geometry {
             label: forger.label.clone(),
             members: vec![forger.media.clone() as Arc<dyn Media>],
+            damaged_nodes: Default::default(),
         };
         let index = read_frame(&geometry, &forger.slot.usage_index).expect("reads");
         let index = unpack(&index, 1 << 16).expect("unpacks");

@@ -49,7 +49,7 @@ pub(super) fn content(seed: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-pub(super) fn create(media: &Arc<SimulatedMedia>) {
+pub(crate) fn create(media: &Arc<SimulatedMedia>) {
     let member: Arc<dyn Media> = media.clone();
     let options = CreateOptions {
         name: "tank".into(),
@@ -60,7 +60,7 @@ pub(super) fn create(media: &Arc<SimulatedMedia>) {
     Pool::create(&[member], &options).expect("creates");
 }
 
-pub(super) fn open(media: &Arc<SimulatedMedia>) -> Result<Pool> {
+pub(crate) fn open(media: &Arc<SimulatedMedia>) -> Result<Pool> {
     Pool::open(
         vec![media.clone() as Arc<dyn Media>],
         &OpenOptions {
