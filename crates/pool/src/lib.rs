@@ -45,6 +45,9 @@ mod checkpoint;
 mod cleaner;
 mod encoding;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod geometry;
 pub mod inspect;
 mod label;
