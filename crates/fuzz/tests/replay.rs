@@ -7,7 +7,9 @@ use std::path::Path;
 
 /// A repeatable stream of numbers.
 fn next(state: &mut u64) -> usize {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state = state
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) as usize
 }
 
@@ -35,7 +37,11 @@ fn seeds_and_their_neighbours_do_no_harm() {
     for (name, bytes) in packstone_fuzz::seeds() {
         let run = packstone_fuzz::target(name).expect("a seed names a target");
         run(&bytes);
-        let rounds = if matches!(name, "image" | "session") { 2 } else { 60 };
+        let rounds = if matches!(name, "image" | "session") {
+            2
+        } else {
+            60
+        };
         for _ in 0..rounds {
             let mut changed = bytes.clone();
             for _ in 0..1 + next(&mut state) % 3 {
