@@ -37,7 +37,7 @@ for target in "${targets[@]}"; do
     [ -d "fuzz/regressions/$target" ] && dirs+=("fuzz/regressions/$target")
     case $target in batch | node | usage_page | tables | session) longest=16384 ;; *) longest=4096 ;; esac
     [ "$target" = image ] && longest=256
-    if ! PACKSTONE_FUZZ_TARGET=$target "$FUZZER" -max_total_time="$SECONDS_EACH" -timeout=10 -rss_limit_mb=1024 \
+    if ! PACKSTONE_FUZZ_TARGET=$target "$FUZZER" -max_total_time="$SECONDS_EACH" -timeout=25 -rss_limit_mb=1024 \
         -max_len="$longest" -print_final_stats=1 -artifact_prefix="$OUT/found/$target/" "${dirs[@]}" \
         >"$OUT/logs/$target.log" 2>&1; then
         found+=("$target")

@@ -15,8 +15,9 @@ use packstone_pool::{BackgroundWork, Pool, SegmentId, StepOutcome, TreeId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Inodes that are visited.
-const VISITED_MAX: usize = 120;
+/// Inodes that are visited, and names that are looked up.
+const VISITED_MAX: usize = 100;
+const LOOKUPS_MAX: usize = 250;
 /// More entries than all names of an image.
 const ENTRIES_MAX: usize = 4096;
 const READ_BYTES: usize = 48 << 10;
@@ -133,8 +134,13 @@ struct Found {
 fn walk(files: &FileSystem) -> Vec<Found> {
     let mut found = Vec::new();
     let (mut open, mut seen) = (vec![Ino::ROOT], BTreeSet::from([Ino::ROOT]));
+    let mut lookups = 0;
     while let Some(directory) = open.pop() {
         for entry in list(files, directory) {
+            lookups += 1;
+            if lookups > LOOKUPS_MAX {
+                break;
+            }
             let Ok(attributes) = files.lookup(&start(), directory, &entry.name) else {
                 continue;
             };
