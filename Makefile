@@ -9,7 +9,7 @@ HARNESS_RELEASE := $(TARGET)/release/packstone-harness
 HARNESS_DEBUG := $(TARGET)/debug/packstone-harness
 
 .DEFAULT_GOAL := build
-.PHONY: help setup build demo test check bench bugs fmt clean
+.PHONY: help setup build demo test check bench bugs fuzz fmt clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +36,9 @@ bench: build ## pgbench on an ext4 directory and on Packstone in turns (BENCH_DI
 bugs: setup ## deliberate bugs put into a copy one at a time, and which test catches each (BUGS_ARGS='--only flush')
 	@cargo build --locked -p packstone-harness
 	@$(HARNESS_DEBUG) bugs $(BUGS_ARGS)
+
+fuzz: setup ## fuzz every decoder and whole images, a minute each (FUZZ_SECONDS=60, FUZZ_TARGETS='image node')
+	@scripts/fuzz.sh $(FUZZ_TARGETS)
 
 fmt: setup ## format the sources
 	@cargo fmt --all

@@ -31,6 +31,16 @@ impl FileSystem {
     pub fn set_attributes(&self, caller: &Caller, ino: Ino, change: &SetAttributes) -> Result<Attributes> {
         const OPERATION: &str = "set attributes";
         self.check_writable(OPERATION)?;
+        let times = [change.accessed, change.modified, change.changed];
+        if times
+            .iter()
+            .flatten()
+            .any(|time| time.nanoseconds >= 1_000_000_000)
+        {
+            // Stored, it would make the inode unreadable.
+            let message = "a time with a whole second or more of nanoseconds";
+            return fail(ErrorKind::InvalidInput, OPERATION, message);
+        }
         let inode = self.inode(OPERATION, ino)?;
         let mut state = inode.write_state(OPERATION)?;
         if let Some(size_bytes) = change.size_bytes {

@@ -12,6 +12,7 @@ use crate::layout::InodeRecord;
 use crate::types::{Ino, Result};
 use packstone_pool::CommitSequence;
 use parking_lot::Mutex;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -79,18 +80,20 @@ impl InodeCache {
         }
     }
 
-    /// Takes in an inode that is about to be created, referred to once. No other thread can know its number.
+    /// Takes in an inode that is about to be created, referred to once. `None` if there is one with that number, which
+    /// only a damaged superblock can bring about.
     pub(crate) fn insert_new(
         &self,
         ino: Ino,
         record: InodeRecord,
         last_commit: CommitSequence,
-    ) -> Arc<Inode> {
+    ) -> Option<Arc<Inode>> {
         let inode = Arc::new(Inode::new(ino, record, last_commit));
         inode.references.store(1, Ordering::SeqCst);
-        let replaced = self.shard(ino).lock().inodes.insert(ino.0, inode.clone());
-        assert!(replaced.is_none(), "inode number {ino} was given out twice");
-        inode
+        match self.shard(ino).lock().inodes.entry(ino.0) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(vacant) => Some(vacant.insert(inode).clone()),
+        }
     }
 
     /// Call when the kernel may have let go of the inode.

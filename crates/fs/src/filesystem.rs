@@ -18,6 +18,7 @@ use crate::types::{Caller, ErrorKind, FileKind, Ino, Result, Statistics};
 use packstone_pool::{Dataset, DatasetState, Failpoint, Incident, IncidentKind, Pool, Stream, TreeId};
 use parking_lot::{Mutex, RwLock};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -102,6 +103,9 @@ impl FileSystem {
             }
             None => format_dataset(&pool, &found, &properties, caller, seed)?,
         };
+        if !options.read_only {
+            check_numbers(&pool, &found, &superblock)?;
+        }
         let file_system = FileSystem {
             tree: found.tree,
             read_only: options.read_only,
@@ -321,6 +325,25 @@ impl FileSystem {
             self.reclaim_soon(inode.ino);
         }
         self.inodes.note_idle(inode);
+    }
+}
+
+/// No inode may have a number that the superblock would give out again: the new one would take the old one's place.
+fn check_numbers(pool: &Pool, dataset: &Dataset, superblock: &Superblock) -> Result<()> {
+    const OPERATION: &str = "open dataset";
+    let last = pool
+        .last(dataset.tree, Bound::Unbounded, Bound::Unbounded)
+        .map_err(from_pool(OPERATION))?;
+    let highest = last.and_then(|(key, _)| key.first_chunk().map(|ino| u64::from_be_bytes(*ino)));
+    match highest {
+        Some(highest) if highest >= superblock.next_ino.0 => Err(damaged(
+            OPERATION,
+            format!(
+                "'{}': there is an inode {highest} where the superblock says that none from {} on exists: mount it read-only and copy the files",
+                dataset.name, superblock.next_ino
+            ),
+        )),
+        _ => Ok(()),
     }
 }
 

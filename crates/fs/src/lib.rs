@@ -28,6 +28,9 @@ mod destroy;
 mod directory;
 mod error;
 mod filesystem;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod inode;
 mod layout;
 mod locked;

@@ -204,7 +204,7 @@ impl FileSystem {
         record.nlink = 0;
         transaction.put(self.tree, &keys::inode(ino), &record.encode());
         transaction.put(self.tree, &keys::orphan(ino), &[]);
-        self.introduce(ino, record, || self.commit(OPERATION, transaction))
+        self.introduce(OPERATION, ino, record, || self.commit(OPERATION, transaction))
             .map(|(_, attributes)| attributes)
     }
 
@@ -253,8 +253,9 @@ impl FileSystem {
         if new.kind == FileKind::Directory {
             add_link(operation, above)?;
         }
-        let (inode, attributes) =
-            self.introduce(ino, record, || locked.commit(self, operation, transaction))?;
+        let (inode, attributes) = self.introduce(operation, ino, record, || {
+            locked.commit(self, operation, transaction)
+        })?;
         inode.remember_name(parent, name);
         Ok(attributes)
     }
@@ -263,11 +264,18 @@ impl FileSystem {
     /// after the commit finds it complete, and nobody reclaims an unnamed one.
     fn introduce(
         &self,
+        operation: &'static str,
         ino: Ino,
         record: InodeRecord,
         commit: impl FnOnce() -> Result<Option<CommitSequence>>,
     ) -> Result<(Arc<Inode>, Attributes)> {
         let inode = self.inodes.insert_new(ino, record, self.pool.last_commit());
+        let inode = inode.ok_or_else(|| {
+            damaged(
+                operation,
+                format!("inode number {ino} is new and in use: the superblock is damaged"),
+            )
+        })?;
         let mut state = inode.any_state();
         match commit() {
             Ok(sequence) => {

@@ -514,3 +514,28 @@ fn read_only_changes_nothing() {
     fs.close().unwrap();
     assert_eq!(pool.last_commit(), before);
 }
+
+/// The kernel checks what programs pass to utimensat; should it ever not, the inode must stay readable.
+#[test]
+fn times_that_cannot_be_stored_are_refused() {
+    let pool = support::pool(&[]);
+    let fs = support::open(&pool);
+    let ino = create(&fs, b"f", 0o600);
+    let before = fs.attributes(ino).unwrap();
+    let time = |nanoseconds| SetAttributes {
+        size_bytes: Some(10),
+        modified: Some(Timestamp {
+            seconds: 5,
+            nanoseconds,
+        }),
+        ..SetAttributes::default()
+    };
+    let refused = fs
+        .set_attributes(&caller(6), ino, &time(1_000_000_000))
+        .unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    assert_eq!(fs.attributes(ino).unwrap(), before, "nothing has changed");
+    fs.set_attributes(&caller(6), ino, &time(999_999_999)).unwrap();
+    fs.close().unwrap();
+    support::check_clean(&pool);
+}

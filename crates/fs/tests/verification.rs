@@ -259,3 +259,26 @@ fn destroying_leaves_nothing() {
             .is_empty()
     );
 }
+
+/// An old superblock above newer files, as a bug or an attacker would leave it.
+#[test]
+fn inode_numbers_in_use_are_not_given_out_again() {
+    let device = example_device();
+    let pool = support::open_pool(&device);
+    let superblock = [&0u64.to_be_bytes()[..], &[0]].concat();
+    // Version, record size, created at 0, hash seed 42, next inode number 2.
+    commit(&pool, |transaction| {
+        transaction.put(tree(&pool), &superblock, &[1, 13, 0, 0, 42, 2])
+    });
+    let open = |read_only| {
+        let options = packstone_fs::MountOptions { read_only };
+        packstone_fs::FileSystem::open(pool.clone(), DATASET, options, &caller(5))
+    };
+    let error = open(false)
+        .err()
+        .expect("a new file would take an old one's place");
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    assert!(error.message.contains("read-only"), "{error}");
+    let fs = open(true).unwrap();
+    fs.lookup(&caller(5), Ino::ROOT, b"f0").unwrap();
+}

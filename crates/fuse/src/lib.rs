@@ -40,6 +40,9 @@ mod abi;
 mod dispatch;
 mod errno;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod mount;
 mod negotiate;
 mod notify;

@@ -83,7 +83,7 @@ fn decode_properties(reader: &mut Reader<'_>) -> std::result::Result<Properties,
     Ok(properties)
 }
 
-fn encode_dataset(dataset: &Dataset) -> Vec<u8> {
+pub(crate) fn encode_dataset(dataset: &Dataset) -> Vec<u8> {
     let mut out = Vec::new();
     put_varint(&mut out, u64::from(dataset.tree.0));
     out.push(u8::from(dataset.state == DatasetState::Destroying));

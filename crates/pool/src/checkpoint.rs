@@ -15,6 +15,8 @@ mod trees;
 mod usage;
 
 pub(crate) use usage::read_usage;
+#[cfg(feature = "fuzzing")]
+pub(crate) use usage::{decode_index as decode_usage_index, encode_index as encode_usage_index};
 
 use crate::cache::PlaceKey;
 use crate::error::{Error, Result};

@@ -46,6 +46,9 @@ mod cleaner;
 mod encoding;
 mod error;
 mod failpoint;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod geometry;
 mod incidents;
 pub mod inspect;

@@ -163,6 +163,7 @@ impl Pool {
     /// old epoch behind the end of the log could be taken for its continuation.
     pub(crate) fn begin_epoch(&self, ring: &Ring, epoch: u64) -> Result<()> {
         self.log.lock().epoch = epoch;
+        self.reach(Failpoint::AfterReplay)?;
         let mut checkpointer = self.checkpointer.lock();
         self.checkpoint(&mut checkpointer)?;
         let newest = checkpointer.number;
@@ -178,7 +179,6 @@ impl Pool {
 
     /// Keeps notes of an earlier opening, for a pool that is closed and opened again at once.
     pub fn keep_notes(&self, earlier: Vec<String>) {
-        self.reach(Failpoint::AfterReplay)?;
         self.notes.lock().splice(0..0, earlier);
     }
 }

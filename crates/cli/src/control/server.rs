@@ -247,13 +247,12 @@ where
         Ok(body) => body,
         Err(rejection) => return error_reply(rejection.status(), FailureKind::Usage, rejection.body_text()),
     };
-    run(success, move || {
-        let request = serde_json::from_slice(&body).map_err(|error| {
-            Failure::usage(format!("the body is not the JSON that is expected here: {error}"))
-        })?;
-        work(request)
-    })
-    .await
+    run(success, move || work(parse_body(&body)?)).await
+}
+
+fn parse_body<R: DeserializeOwned>(body: &[u8]) -> anyhow::Result<R> {
+    serde_json::from_slice(body)
+        .map_err(|error| Failure::usage(format!("the body is not the JSON that is expected here: {error}")))
 }
 
 /// Accepts no query, `NAME=true` or `NAME=false`.
@@ -268,6 +267,29 @@ fn parse_flag(query: Option<&str>, name: &str) -> anyhow::Result<bool> {
             "the query must be {name}=true or {name}=false"
         ))),
     }
+}
+
+/// Takes a request as far as it goes without a daemon: the body of each endpoint, names and properties, and the query.
+#[cfg(feature = "fuzzing")]
+pub fn understand(query: &str, body: &[u8]) -> bool {
+    use crate::{dataset_properties, names::PoolName, pool_properties};
+    let Ok(pool) = "tank".parse::<PoolName>() else {
+        return false;
+    };
+    let mut understood = parse_flag(Some(query), "force").is_ok();
+    if let Ok(CreateDataset { name, properties }) = parse_body(body) {
+        understood |= pool.dataset(&name).is_ok() && dataset_properties::validate(&properties).is_ok();
+    }
+    if let Ok(ChangeProperties { properties }) = parse_body(body) {
+        let _ = dataset_properties::with_defaults(&properties);
+        understood |= dataset_properties::validate(&properties).is_ok();
+        understood |= pool_properties::validate(&properties).is_ok();
+    }
+    if let Ok(request) = parse_body::<MountRequest>(body) {
+        let _ = request.mountpoint.is_absolute();
+        understood |= pool.dataset(&request.dataset).is_ok();
+    }
+    understood
 }
 
 fn status_of(kind: FailureKind) -> StatusCode {

@@ -120,7 +120,7 @@ fn counted_only(segment: SegmentId, packed_bytes: u32) -> Location {
     }
 }
 
-fn encode_index(locations: &[Option<Location>]) -> Vec<u8> {
+pub(crate) fn encode_index(locations: &[Option<Location>]) -> Vec<u8> {
     let mut out = Vec::with_capacity(locations.len() * INDEX_ENTRY_BYTES);
     for location in locations.iter().flatten() {
         for field in [
@@ -140,14 +140,20 @@ fn encode_index(locations: &[Option<Location>]) -> Vec<u8> {
     out
 }
 
-fn decode_index_entry(reader: &mut Reader<'_>) -> std::result::Result<Location, Malformed> {
-    Ok(Location {
-        segment: SegmentId(reader.u32()?),
-        offset_bytes: reader.u32()?,
-        packed_bytes: reader.u32()?,
-        raw_bytes: reader.u32()?,
-        checksum: reader.u64()?,
-    })
+/// Where `page_count` pages lie.
+pub(crate) fn decode_index(bytes: &[u8], page_count: u32) -> std::result::Result<Vec<Location>, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let mut locations = Vec::new();
+    for _ in 0..page_count {
+        locations.push(Location {
+            segment: SegmentId(reader.u32()?),
+            offset_bytes: reader.u32()?,
+            packed_bytes: reader.u32()?,
+            raw_bytes: reader.u32()?,
+            checksum: reader.u64()?,
+        });
+    }
+    Ok(locations)
 }
 
 /// Reads the segment table that a checkpoint left, and where its pages lie.
@@ -160,11 +166,9 @@ pub(crate) fn read_usage(
     let page_count = table.page_count();
     let frame = read_frame(geometry, index)?;
     let bytes = unpack(&frame, page_count * INDEX_ENTRY_BYTES as u32)?;
-    let mut reader = Reader::new(&bytes);
+    let index = decode_index(&bytes, page_count).map_err(|m| Error::malformed(OPERATION, "the index", m))?;
     let mut locations = Vec::new();
-    for page in 0..page_count {
-        let location =
-            decode_index_entry(&mut reader).map_err(|m| Error::malformed(OPERATION, "the index", m))?;
+    for (page, location) in (0..).zip(index) {
         let content = unpack(&read_frame(geometry, &location)?, USAGE_PAGE_BYTES as u32)?;
         table
             .decode_page(page, &content, geometry.segment_bytes())
