@@ -121,11 +121,19 @@ impl Suite {
         let sizes = self.record_sizes[effort.choose(0, 1)];
         let mut cases: Vec<(&str, Case)> = Vec::new();
         for record_size in sizes {
-            let found = self.run_in(Place::packstone(record_size, interrupted), effort).1;
+            let found = self
+                .run_in(
+                    Place::packstone(effort.choose("2G", "8G"), record_size, interrupted),
+                    effort,
+                )
+                .1;
             cases.extend(found.into_iter().map(|case| (*record_size, case)));
         }
         let seconds = start.elapsed().as_secs_f64();
-        let wanted = effort == Effort::Full || cases.iter().any(|(_, case)| case.has_failed());
+        let wanted = effort == Effort::Full
+            || cases
+                .iter()
+                .any(|(_, case)| verdict::asks_for_control(self.name, case));
         let (control_name, control) = match wanted {
             true => self.run_in(Place::control(interrupted), effort),
             false => ("not needed", Vec::new()),

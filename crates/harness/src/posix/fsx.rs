@@ -77,7 +77,7 @@ impl Run<'_> {
 
 fn run(place: &Place, effort: Effort) -> Result<Vec<Case>> {
     let work = place.directory("fsx")?;
-    let (seeds, operations) = effort.choose((1..=1, 1_500), (1..=6, 20_000));
+    let (seeds, operations) = effort.choose((1..=1, 1_500), (1..=6, 10_000));
     let runs: Vec<Run> = PROFILES
         .iter()
         .flat_map(|profile| seeds.clone().map(move |seed| (profile, seed)))

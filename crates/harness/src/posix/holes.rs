@@ -37,7 +37,7 @@ pub(super) const UNSYNCED_MAPPING: &str = "a page written through a mapping and 
 
 fn run(place: &Place, effort: Effort) -> Result<Vec<Case>> {
     let work = place.directory("holes")?;
-    let (seeds, operations) = effort.choose((1..=2, 600), (1..=12, 6_000));
+    let (seeds, operations) = effort.choose((1..=1, 500), (1..=8, 2_000));
     let mut cases: Vec<Case> = seeds
         .map(|seed| {
             let name = format!("random operations, seed {seed}");

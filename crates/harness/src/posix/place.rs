@@ -17,7 +17,6 @@ use crate::scratch::{self, Cleanup};
 
 /// A sparse file, so that only what is written counts.
 const CONTROL_SIZE: &str = "8G";
-const POOL_SIZE: &str = "8G";
 
 enum Medium {
     Packstone(Box<Mounted>),
@@ -37,10 +36,11 @@ pub struct Place {
 }
 
 impl Place {
-    /// A new pool with one dataset of `record_size`, mounted. `interrupted` undoes it if the program is interrupted.
-    pub fn packstone(record_size: &str, interrupted: &Cleanup) -> Result<Place> {
+    /// A new pool of `size` with one dataset of `record_size`, mounted. `interrupted` undoes it if the program is
+    /// interrupted.
+    pub fn packstone(size: &str, record_size: &str, interrupted: &Cleanup) -> Result<Place> {
         let record_size = format!("recordsize={record_size}");
-        let mounted = Mounted::with_properties(POOL_SIZE, &[&record_size, "compression=lz4"])?;
+        let mounted = Mounted::with_properties(size, &[&record_size, "compression=lz4"])?;
         undo_on_interrupt(&mounted.cleanup, interrupted);
         let home = mounted.home.join("beside");
         std::fs::create_dir(&home).with_context(|| format!("cannot create {}", home.display()))?;

@@ -1,5 +1,7 @@
 //! The report: a line for every case that did not simply pass, a table of the suites, or all of it as JSON.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::case::Case;
@@ -36,7 +38,11 @@ impl SuiteReport {
             seconds,
             control: control_name.to_owned(),
             control_failed: failed.map(|case| case.name.clone()).collect(),
-            control_seconds: control.iter().map(|case| case.elapsed.as_secs_f64()).sum(),
+            control_seconds: control
+                .iter()
+                .map(|case| case.elapsed)
+                .sum::<Duration>()
+                .as_secs_f64(),
         }
     }
 

@@ -1,7 +1,8 @@
 //! The file system stressors of `stress-ng`, each checking its own results (`--verify`).
 //!
 //! Left out are those that do not touch the file system they are pointed at (`procfs`, `sysfs`, `eventfd`, ...), that
-//! mount something of their own (`binderfs`, `bind-mount`), or that ask for a call which only some file systems have.
+//! mount something of their own (`binderfs`, `bind-mount`), that ask for a call which only some file systems have
+//! (`verity`, `chattr`), and `io-uring`, whose check of STATX in Debian's version fails on ext4 as well.
 
 use std::time::Duration;
 
@@ -64,7 +65,6 @@ const FULL: &[&str] = &[
     "inode-flags",
     "inotify",
     "io",
-    "io-uring",
     "iomix",
     "lease",
     "link",
@@ -96,7 +96,7 @@ const SIZES: &[&str] = &[
     "--iomix-bytes",
     "32m",
     "--copy-file-bytes",
-    "16m",
+    "128m",
     "--readahead-bytes",
     "64m",
     "--revio-bytes",
@@ -117,7 +117,7 @@ const SIZES: &[&str] = &[
 
 fn run(place: &Place, effort: Effort) -> Result<Vec<Case>> {
     let work = place.directory("stress")?;
-    let seconds: u64 = effort.choose(1, 15);
+    let seconds: u64 = effort.choose(1, 5);
     let mut cases = Vec::new();
     for stressor in effort.choose(QUICK, FULL) {
         let mut command = tool::command("stress-ng")?;
