@@ -114,11 +114,11 @@ fn parse(output: &str) -> Vec<Case> {
         if let Some(outcome) = outcome_of(line) {
             let name = line.split_whitespace().next().unwrap_or_default();
             cases.push(Case::new(name, outcome));
-        } else if let (Some(detail), Some(case)) = (line.strip_prefix('\t'), cases.last_mut()) {
-            if let Outcome::Failed(said) | Outcome::Skipped(said) = &mut case.outcome {
-                said.push_str(detail);
-                said.push('\n');
-            }
+        } else if let (Some(detail), Some(case)) = (line.strip_prefix('\t'), cases.last_mut())
+            && let Outcome::Failed(said) | Outcome::Skipped(said) = &mut case.outcome
+        {
+            said.push_str(detail);
+            said.push('\n');
         }
     }
     cases

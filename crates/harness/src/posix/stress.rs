@@ -158,7 +158,7 @@ fn judge(stressor: &str, ended: &tool::Ended) -> Case {
 
 /// The table of metrics has a line `stress-ng: metrc: [PID] STRESSOR OPERATIONS ...`.
 fn operations(stressor: &str, output: &str) -> u64 {
-    let counts = output.lines().filter_map(|line| {
+    let mut counts = output.lines().filter_map(|line| {
         let mut words = line
             .split_whitespace()
             .skip_while(|word| *word != stressor)
@@ -167,7 +167,7 @@ fn operations(stressor: &str, output: &str) -> u64 {
             .then(|| words.next()?.parse().ok())
             .flatten()
     });
-    counts.last().unwrap_or(0)
+    counts.next_back().unwrap_or(0)
 }
 
 fn last_remark(output: &str) -> String {

@@ -59,10 +59,12 @@ fn compare(name: &OsStr, first: &Entry, second: &Entry, found: &mut Vec<String>)
             found.push(format!("{name:?}: {field} is {other} in place of {value}"));
         }
     }
-    if first.is_file && second.is_file && found.len() == before {
-        if let Some(offset) = first_difference(&first.path, &second.path)? {
-            found.push(format!("{name:?}: bytes differ from {offset} on"));
-        }
+    if first.is_file
+        && second.is_file
+        && found.len() == before
+        && let Some(offset) = first_difference(&first.path, &second.path)?
+    {
+        found.push(format!("{name:?}: bytes differ from {offset} on"));
     }
     Ok(())
 }

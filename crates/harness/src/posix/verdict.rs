@@ -26,11 +26,7 @@ pub struct Exclusion {
 }
 
 /// Every exclusion there is. Each stands in `docs/testing.md` too, with what the kernel does.
-pub const EXCLUSIONS: &[Exclusion] = &[Exclusion {
-    suite: "holes",
-    case: super::holes::UNSYNCED_MAPPING,
-    reason: "the kernel's fuse_lseek() asks the daemon without writing back dirty pages of mappings first",
-}];
+pub const EXCLUSIONS: &[Exclusion] = &[];
 
 /// What a case means for Packstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
