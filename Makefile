@@ -9,7 +9,7 @@ HARNESS_RELEASE := $(TARGET)/release/packstone-harness
 HARNESS_DEBUG := $(TARGET)/debug/packstone-harness
 
 .DEFAULT_GOAL := build
-.PHONY: help setup build demo test check bench bugs fuzz fmt clean
+.PHONY: help setup suites build demo test check bench bugs fuzz posix sim crash-points soak fmt clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -17,15 +17,21 @@ help: ## print this list
 setup: ## install what the other targets need
 	@scripts/setup.sh
 
+suites: ## install what the other targets need, and the test suites of others
+	@scripts/setup.sh --suites
+
 build: setup ## build the release binaries: target/release/packstone
 	@cargo build --release --locked --workspace --bins
 
 demo: build ## PostgreSQL with a million click events on a compressed pool (KEEP=1, EVENTS=n, DEMO_DIR=dir)
 	@$(HARNESS_RELEASE) demo
 
-test: setup ## every test, unattended, with one summary line
+test: suites ## every test, unattended, with one summary line
 	@cargo build --locked --workspace --bins
 	@$(HARNESS_DEBUG) test
+
+posix: suites build ## test suites of others through the mount, in full (POSIX_ARGS='--suite fsx', --quick, --json)
+	@$(HARNESS_RELEASE) posix $(POSIX_ARGS)
 
 check: setup ## formatting, clippy and rustdoc with warnings denied, layout rules, licences
 	@scripts/check.sh

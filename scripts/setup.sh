@@ -2,6 +2,9 @@
 # Installs what building, testing and running Packstone needs on Debian 12: a C compiler, FUSE, PostgreSQL 15 with its
 # contrib programs, a few tools that the end-to-end tests drive, and Rust.
 #
+# With --suites it installs the test suites of others as well, which `make test` and `make posix` run through a mount:
+# Debian packages, and two programs that cargo builds into tools/bin of the build directory.
+#
 # Safe to run again: it installs only what is missing and is quick when nothing is. Run by another user than root it
 # installs nothing with apt; it says what is missing and goes on, because most of the tests need less than all of it.
 set -euo pipefail
@@ -29,6 +32,21 @@ readonly PACKAGES=(
     postgresql-client-15:"psql"
 )
 
+# The test suites of others, installed with --suites.
+readonly SUITE_PACKAGES=(
+    stress-ng:"its file system stressors"
+    fio:"blocks with checksums"
+    dbench:"the load of a file server"
+    e2fsprogs:"mkfs.ext4, for the control"
+    mount:"mounting the control"
+)
+
+# crate:version. Programs that are run, not libraries that are linked: their licences do not bind what is built here.
+readonly SUITE_CRATES=(
+    pjdfstest:0.2.2
+    fsx:0.3.2
+)
+
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
@@ -36,10 +54,10 @@ is_installed() {
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
-# Prints the missing packages, one a line.
+# Prints which of the given packages are missing, one a line.
 missing_packages() {
     local entry
-    for entry in "${PACKAGES[@]}"; do
+    for entry in "$@"; do
         is_installed "${entry%%:*}" || printf '%s\n' "${entry%%:*}"
     done
 }
@@ -57,7 +75,7 @@ forbid_default_cluster() {
 install_packages() {
     command -v dpkg-query >/dev/null || { say "this is not a Debian system: install by hand what scripts/setup.sh lists"; return; }
     local missing
-    mapfile -t missing < <(missing_packages)
+    mapfile -t missing < <(missing_packages "$@")
     [ ${#missing[@]} -eq 0 ] && return
     if [ "$(id -u)" -ne 0 ]; then
         say "missing: ${missing[*]}"
@@ -119,6 +137,27 @@ prepare_fuse() {
     [ -e /dev/fuse ] || say "/dev/fuse is missing: mounting will not work, and tests that mount are skipped"
 }
 
-install_packages
+# Without optimisation: they spend their time in the kernel, and build in half the time.
+install_suites() {
+    local entry crate version tools
+    install_packages "${SUITE_PACKAGES[@]}"
+    tools=${CARGO_TARGET_DIR:-$ROOT/target}/tools
+    for entry in "${SUITE_CRATES[@]}"; do
+        crate=${entry%%:*} version=${entry##*:}
+        [ -x "$tools/bin/$crate" ] && grep -qs "^\"$crate $version " "$tools/.crates.toml" && continue
+        say "building $crate $version"
+        CARGO_TARGET_DIR=$tools/build cargo install "$crate" --version "$version" --locked --debug --quiet --root "$tools" && continue
+        # Elsewhere its tests are skipped, and say so; there it would go unnoticed.
+        [ -z "${CI:-}" ] || die "cargo could not install $crate $version"
+        say "cargo could not install $crate $version: the tests that need it are skipped"
+    done
+}
+
+case "${1:-}" in
+"" | --suites) ;;
+*) die "unknown argument '$1'; there is only --suites" ;;
+esac
+install_packages "${PACKAGES[@]}"
 install_rust
 prepare_fuse
+[ "${1:-}" != --suites ] || install_suites

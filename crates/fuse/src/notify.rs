@@ -1,7 +1,9 @@
-//! Telling the kernel to drop what it caches, for whoever changes a dataset behind its mount (a rollback, say).
+//! Telling the kernel to drop what it caches, for whoever changes a dataset behind its mount (a rollback, say), and to
+//! have dirty pages written back (`session/seeker.rs`).
 //!
 //! A notification is a reply that answers nothing: its unique is 0 and its error field holds a code.
-//! Never send one while handling a request on the same inode: the kernel may wait for that request's lock.
+//! Never send one from a worker, nor while handling a request on the same inode: the kernel may wait for that request's
+//! lock, or for writes that workers have to serve. A seek is the exception, from a thread of its own: see there why.
 
 use crate::abi::{NOTIFY_INVALIDATE_ENTRY, NOTIFY_INVALIDATE_INODE};
 use crate::reply::{self, ReplyBody};
@@ -10,12 +12,25 @@ use crate::{Error, Result};
 use packstone_fs::Ino;
 use std::io::{self, IoSlice};
 
+/// A length that means: to the end, wherever that is.
+pub(crate) const TO_THE_END: u64 = 0;
+
 /// Drops attributes and all cached pages of an inode.
 pub(crate) fn invalidate_inode(transport: &mut impl Transport, ino: Ino) -> Result<()> {
+    invalidate_range(transport, ino, 0, TO_THE_END)
+}
+
+/// Drops attributes and cached pages of a part of an inode. Returns when dirty ones have been written back.
+pub(crate) fn invalidate_range(
+    transport: &mut impl Transport,
+    ino: Ino,
+    offset: u64,
+    length_bytes: u64,
+) -> Result<()> {
     let mut body = ReplyBody::default();
     body.u64(ino.0);
-    body.u64(0); // from this offset
-    body.u64(0); // to the end
+    body.u64(offset);
+    body.u64(length_bytes);
     send(transport, NOTIFY_INVALIDATE_INODE, &body)
 }
 

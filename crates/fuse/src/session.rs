@@ -2,8 +2,10 @@
 //!
 //! Each worker has its own line to the kernel, its own buffers and its own counters; in its loop it shares nothing with
 //! the others but the file system. A mount ends when somebody unmounts it: the kernel then ends every worker's wait.
-//! The last worker to leave lets go of the file system and the descriptors first, and then wakes those who wait.
+//! One more thread answers the seeks that workers must not wait for (`seeker`); it ends when they have.
+//! The last thread to leave lets go of the file system and the descriptors first, and then wakes those who wait.
 
+mod seeker;
 mod worker;
 
 use crate::mount::{self, Attachment, MountInfo};
@@ -14,9 +16,9 @@ use crate::{Error, ErrorKind, Result, notify};
 use packstone_fs::{FileSystem, Ino};
 use parking_lot::{Condvar, Mutex};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
-use worker::Worker;
+use worker::{LeaveSeek, Worker};
 
 /// Read-ahead of a mount made by root, in KiB; the kernel's own is 128.
 const READAHEAD_KIB: u32 = 1024;
@@ -75,8 +77,8 @@ struct Shared {
 }
 
 struct State {
-    workers_alive: usize,
-    /// For notifications; gone with the last worker, or the kernel would wait for replies that nobody writes.
+    threads_alive: usize,
+    /// For notifications; gone with the last thread, or the kernel would wait for replies that nobody writes.
     notifier: Option<DevFuse>,
     on_exit: Vec<OnExit>,
 }
@@ -123,7 +125,7 @@ fn serve(
     let shared = Arc::new(Shared {
         mountpoint,
         state: Mutex::new(State {
-            workers_alive: thread_count,
+            threads_alive: thread_count + 1,
             notifier: Some(first_line),
             on_exit: Vec::new(),
         }),
@@ -133,36 +135,48 @@ fn serve(
     let mounted = Mounted {
         shared: shared.clone(),
     };
+    let (leave, jobs) = mpsc::channel();
+    let files = filesystem.clone();
+    let mut bodies: Vec<(String, Body)> =
+        vec![("fuse-seek".into(), Box::new(move || seeker::run(files, jobs)))];
     for (index, line) in lines.into_iter().enumerate() {
-        let worker = Worker::new(
-            filesystem.clone(),
-            line,
-            agreement,
-            shared.counters[index].clone(),
-        );
-        let last = LastOut {
+        let leave_seek = leave_seek_on(&line, leave.clone());
+        let counters = shared.counters[index].clone();
+        let worker = Worker::new(filesystem.clone(), line, agreement, counters, leave_seek);
+        bodies.push((format!("fuse-{index}"), Box::new(move || worker.run())));
+    }
+    let mut lasts: Vec<LastOut> = bodies
+        .iter()
+        .map(|_| LastOut {
             shared: shared.clone(),
-        };
-        let started = thread::Builder::new()
-            .name(format!("fuse-{index}"))
-            .spawn(move || {
-                worker.run();
-                drop(last);
-            });
+        })
+        .collect();
+    for (name, body) in bodies {
+        let last = lasts.pop();
+        let started = thread::Builder::new().name(name).spawn(move || {
+            body();
+            drop(last);
+        });
         if let Err(error) = started {
-            // This one's `LastOut` is gone with its closure; those that never came to be have none.
-            for _ in index + 1..thread_count {
-                drop(LastOut {
-                    shared: shared.clone(),
-                });
-            }
+            // This one's `LastOut` is gone with its closure, those of the threads that never came to be go here.
+            drop(lasts);
             return Err(Error::system("mount", "start a thread", error));
         }
     }
     Ok(mounted)
 }
 
-/// Held by each worker for as long as it lives.
+type Body = Box<dyn FnOnce() + Send>;
+
+fn leave_seek_on(line: &DevFuse, jobs: mpsc::Sender<seeker::Job>) -> LeaveSeek {
+    let line = line.same_line();
+    Box::new(move |header, offset| {
+        let line = line.same_line();
+        jobs.send(seeker::Job { line, header, offset }).is_ok()
+    })
+}
+
+/// Held by each thread of the mount for as long as it lives.
 struct LastOut {
     shared: Arc<Shared>,
 }
@@ -170,8 +184,8 @@ struct LastOut {
 impl Drop for LastOut {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
-        state.workers_alive -= 1;
-        if state.workers_alive > 0 {
+        state.threads_alive -= 1;
+        if state.threads_alive > 0 {
             return;
         }
         drop(state.notifier.take());
@@ -192,13 +206,13 @@ impl Mounted {
 
     /// Whether requests are still served.
     pub fn is_alive(&self) -> bool {
-        self.shared.state.lock().workers_alive > 0
+        self.shared.state.lock().threads_alive > 0
     }
 
     /// Returns when the mount has ended, whoever unmounted it, and no thread uses the file system any more.
     pub fn wait(&self) {
         let mut state = self.shared.state.lock();
-        while state.workers_alive > 0 {
+        while state.threads_alive > 0 {
             self.shared.ended.wait(&mut state);
         }
     }
@@ -206,7 +220,7 @@ impl Mounted {
     /// Calls `callback` when the mount has ended; at once if it has already.
     pub fn on_exit(&self, callback: impl FnOnce() + Send + 'static) {
         let mut state = self.shared.state.lock();
-        if state.workers_alive > 0 {
+        if state.threads_alive > 0 {
             state.on_exit.push(Box::new(callback));
         } else {
             drop(state);

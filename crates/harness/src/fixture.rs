@@ -71,10 +71,13 @@ pub struct Mounted {
 impl Mounted {
     /// A pool of `size` with a dataset of 8 KiB records, mounted.
     pub fn new(size: &str) -> Result<Mounted> {
+        Mounted::with_properties(size, &["recordsize=8K", "compression=zstd-1"])
+    }
+
+    /// A pool of `size` with a dataset of these properties, mounted.
+    pub fn with_properties(size: &str, properties: &[&str]) -> Result<Mounted> {
         let mounted = Mounted::without_dataset(size)?;
-        mounted
-            .pool
-            .create_dataset(DATASET, &["recordsize=8K", "compression=zstd-1"])?;
+        mounted.pool.create_dataset(DATASET, properties)?;
         mounted
             .pool
             .mount(DATASET, &mounted.mountpoint, &mounted.cleanup)?;

@@ -3,6 +3,7 @@
 //! ```text
 //! main ──► demo    one million click events on a compressed pool, then a table of sizes
 //!     ├──► bench   pgbench on an ext4 directory and on Packstone, in turns
+//!     ├──► posix   test suites of others, through the mount
 //!     ├──► runner  every test of the workspace, one summary line
 //!     ├──► bugs    deliberate bugs in a copy of the sources, and which test catches each
 //!     └──► layout  the rules of house style that a program can check
@@ -27,6 +28,7 @@ pub mod fixture;
 pub mod layout;
 pub mod ledger;
 pub mod packstone;
+pub mod posix;
 pub mod process;
 pub mod relations;
 pub mod render;

@@ -1,10 +1,10 @@
-//! `packstone-harness`: what `make demo`, `make test`, `make check` and `make bench` run. See the library for its parts.
+//! `packstone-harness`: what `make demo`, `make test`, `make posix`, `make check` and `make bench` run. See the library for its parts.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use packstone_harness::{bench, bugs, demo, layout, runner};
+use packstone_harness::{bench, bugs, demo, layout, posix, runner};
 
 #[derive(Parser)]
 #[command(about = "Demonstration, tests, benchmark and source rules of Packstone")]
@@ -43,6 +43,8 @@ enum Command {
     Bench(bench::Options),
     /// Deliberate bugs, one at a time, and which test catches each
     Bugs(bugs::Options),
+    /// Test suites of others through the mount, with ext4 as the control
+    Posix(posix::Options),
     /// The rules of house style that a program can check
     Layout,
 }
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::Test { cargo_arguments } => runner::run(&cargo_arguments),
         Command::Bench(options) => bench::run(&options).map(|()| true),
         Command::Bugs(options) => bugs::run(&options),
+        Command::Posix(options) => posix::run(&options),
         Command::Layout => layout::run(),
     };
     match outcome {

@@ -1,10 +1,12 @@
 //! One thread's loop: receive, decode, carry out, reply.
 
+use super::seeker::looks_like_a_hole;
+use crate::abi::{Opcode, SEEK_DATA};
 use crate::dispatch::dispatch;
 use crate::errno::{self, Failure};
 use crate::negotiate::Agreement;
 use crate::reply::{self, ReplyBody};
-use crate::request::{Header, Request};
+use crate::request::{Header, Operation, Request};
 use crate::statistics::RequestCounters;
 use crate::transport::{Received, RequestBuffer, Sent, Transport};
 use packstone_fs::{FileSystem, Ino};
@@ -27,7 +29,11 @@ pub(super) struct Worker<T> {
     body: ReplyBody,
     /// References the reply in the making hands to the kernel.
     granted: Vec<Ino>,
+    leave_seek: LeaveSeek,
 }
+
+/// Leaves a seek for data, from this offset, to the thread that may wait for it; false when there is none any more.
+pub(super) type LeaveSeek = Box<dyn Fn(Header, u64) -> bool + Send>;
 
 impl<T: Transport> Worker<T> {
     pub(super) fn new(
@@ -35,6 +41,7 @@ impl<T: Transport> Worker<T> {
         line: T,
         agreement: Agreement,
         counters: Arc<RequestCounters>,
+        leave_seek: LeaveSeek,
     ) -> Worker<T> {
         Worker {
             filesystem,
@@ -44,6 +51,7 @@ impl<T: Transport> Worker<T> {
             request: RequestBuffer::new(),
             body: ReplyBody::default(),
             granted: Vec::new(),
+            leave_seek,
         }
     }
 
@@ -78,6 +86,9 @@ impl<T: Transport> Worker<T> {
             }
         };
         self.counters.count(header.opcode_number);
+        if header.opcode() == Some(Opcode::Seek) && self.is_left(header, request_body) {
+            return;
+        }
         self.body.bytes.clear();
         self.granted.clear();
         let filesystem = &self.filesystem;
@@ -99,18 +110,28 @@ impl<T: Transport> Worker<T> {
         }
     }
 
+    /// True when somebody else will answer: a seek whose answer depends on pages that the kernel has not written back.
+    fn is_left(&self, header: Header, request_body: &[u8]) -> bool {
+        match Request::decode(header, request_body) {
+            Ok(Request {
+                operation:
+                    Operation::Seek {
+                        offset,
+                        whence: SEEK_DATA,
+                    },
+                ..
+            }) => {
+                looks_like_a_hole(&self.filesystem, header.node, offset) && (self.leave_seek)(header, offset)
+            }
+            _ => false,
+        }
+    }
+
     fn reply(&mut self, header: &Header, error: i32) {
-        let head = reply::header(header.unique, error, self.body.bytes.len());
-        match self
-            .line
-            .send(&[IoSlice::new(&head), IoSlice::new(&self.body.bytes)])
-        {
+        match send_reply(&mut self.line, header, error, &self.body) {
             Ok(Sent::Delivered) if error == 0 => {}
             Ok(Sent::Delivered | Sent::Unwanted) => self.take_back(),
-            Err(failure) => {
-                tracing::error!(error = %failure, operation = name_of(header), "the kernel refused a reply");
-                self.take_back();
-            }
+            Err(_) => self.take_back(),
         }
     }
 
@@ -138,11 +159,25 @@ impl Notes for Arc<FileSystem> {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         self.note_incident(ino, error, since.unwrap_or_default().as_secs() as i64)
     }
+
+/// Sends a reply; logs it when the kernel does not take it.
+pub(super) fn send_reply(
+    line: &mut impl Transport,
+    header: &Header,
+    error: i32,
+    body: &ReplyBody,
+) -> std::io::Result<Sent> {
+    let head = reply::header(header.unique, error, body.bytes.len());
+    line.send(&[IoSlice::new(&head), IoSlice::new(&body.bytes)])
+        .inspect_err(|failure| {
+            tracing::error!(error = %failure, operation = name_of(header), "the kernel refused a reply");
+        })
 }
 
 /// The errno of what `work` does, 0 for success. A panic must not leave the kernel, and with it the program that asked,
 /// waiting for ever.
-fn guard(header: &Header, notes: &dyn Notes, work: impl FnOnce() -> Result<(), Failure>) -> i32 {
+pub(super) fn guard(header: &Header, notes: &dyn Notes, work: impl FnOnce() -> Result<(), Failure>) -> i32 {
+
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => 0,
         Ok(Err(failure)) => report(header, notes, &failure),

@@ -145,6 +145,48 @@ fn mappings_see_writes_and_writes_see_mappings() {
     assert!(direct == expected);
 }
 
+/// More of them at the same moment than there are workers: each seek makes the kernel write a page back, which a worker
+/// has to serve.
+#[test]
+fn pages_stored_through_mappings_are_data_before_anybody_syncs() {
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    let Some(fixture) = Fixture::new() else { return };
+    const LENGTH: usize = 4 << 20;
+    let at_once = 3 * std::thread::available_parallelism().map_or(4, |cores| 4.max(2 * cores.get()));
+    let start = std::sync::Barrier::new(at_once);
+    let seek = |number: usize| {
+        let file = editable(&fixture.path(&format!("file-{number}")));
+        file.set_len(LENGTH as u64).unwrap();
+        for round in 1..6 {
+            let stored = round * 600_000;
+            // SAFETY: a fresh mapping of a file that stays this long; it is used within its length and unmapped once.
+            unsafe {
+                let access = ProtFlags::READ | ProtFlags::WRITE;
+                let address = mmap(std::ptr::null_mut(), LENGTH, access, MapFlags::SHARED, &file, 0).unwrap();
+                address.cast::<u8>().add(stored).write(7);
+                start.wait();
+                let behind = (stored - 500_000) as u64;
+                let found = rustix::fs::seek(&file, SeekFrom::Data(behind));
+                assert!(
+                    matches!(found, Ok(found) if found >= behind && found <= stored as u64),
+                    "the byte at {stored} is data, found {found:?}"
+                );
+                munmap(address, LENGTH).unwrap();
+            }
+        }
+        let behind_all = rustix::fs::seek(&file, SeekFrom::Data(LENGTH as u64 - 100));
+        assert_eq!(behind_all, Err(rustix::io::Errno::NXIO));
+    };
+    std::thread::scope(|scope| {
+        for number in 0..at_once {
+            scope.spawn({
+                let seek = &seek;
+                move || seek(number)
+            });
+        }
+    });
+}
+
 #[test]
 fn an_unlinked_open_file_keeps_its_data() {
     let Some(fixture) = Fixture::new() else { return };
