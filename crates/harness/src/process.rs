@@ -194,6 +194,11 @@ pub fn executable(pid: i32) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
+/// The directory that `pid` works in, if this user may know. Known also when the file system there is dead.
+pub fn working_directory(pid: i32) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/cwd")).ok()
+}
+
 /// True when `pid` was started with `key=value` in its environment.
 pub fn has_environment(pid: i32, key: &str, value: &Path) -> bool {
     let wanted = [key.as_bytes(), b"=", value.as_os_str().as_encoded_bytes()].concat();
