@@ -97,8 +97,8 @@ pub fn open_all(entry: &PoolEntry, access: Access) -> anyhow::Result<Vec<Arc<dyn
         .map(|member| {
             let media = open(&member.path, access)?;
             match member.lossy {
-                Some(lossy) if access == Access::ReadWrite => Ok(make_lossy(media, lossy)),
-                _ => Ok(media),
+                Some(lossy) => Ok(make_lossy(media, lossy)),
+                None => Ok(media),
             }
         })
         .collect()
@@ -114,13 +114,12 @@ pub fn make_lossy(media: Arc<dyn Media>, lossy: LossyMember) -> Arc<dyn Media> {
         write_back_seed,
         ..LossyOptions::default()
     };
-    let media = Arc::new(LossyMedia::new(media, options));
     tracing::warn!(
         member = media.description(),
         write_back_seed,
         "a lossy member, for tests only: what is not flushed dies with this process"
     );
-    media
+    Arc::new(LossyMedia::new(media, options))
 }
 
 /// Opens one member.

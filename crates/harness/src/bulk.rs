@@ -122,9 +122,7 @@ impl BulkLoad {
         let thread = std::thread::spawn(move || {
             let mut draw = Draw::new(seed);
             let mut generator = Generator::new(seed);
-            let mut database = config
-                .connect(NoTls)
-                .context("the bulk client cannot connect")?;
+            let mut database = config.connect(NoTls).context("the bulk client cannot connect")?;
             while !stopped.load(Ordering::Relaxed) {
                 step(&mut database, &ledger, &mut generator, &mut draw)?;
             }

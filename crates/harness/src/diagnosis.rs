@@ -30,11 +30,7 @@ pub fn describe(pool: &Pool, cluster: &Cluster) -> String {
         text.push_str(&threads(*pid));
     }
     let log = pool.state_directory().join(format!("{}.log", pool.name));
-    let _ = writeln!(
-        text,
-        "the end of the daemon's log:\n{}",
-        tail(&log, LOG_LINES)
-    );
+    let _ = writeln!(text, "the end of the daemon's log:\n{}", tail(&log, LOG_LINES));
     let _ = writeln!(
         text,
         "the end of the server's log:\n{}",
@@ -113,7 +109,10 @@ mod tests {
     #[test]
     fn own_threads_are_described() {
         let text = threads(std::process::id() as i32);
-        assert!(text.contains("waits in") && text.contains(": R") || text.contains(": S"), "{text}");
+        assert!(
+            text.contains("waits in") && text.contains(": R") || text.contains(": S"),
+            "{text}"
+        );
     }
 
     #[test]

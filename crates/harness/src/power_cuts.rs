@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Serialize;
 
 use crate::bulk::{BulkLedger, BulkLoad};
@@ -123,6 +123,11 @@ impl Rig {
     /// Makes everything in a scratch directory in `parent`; the server runs when this returns.
     pub fn new(parent: &Path, size: &str, member: Member, seed: u64) -> Result<Rig> {
         let (mounted, cluster) = Mounted::with_postgres_in(parent, size, member)?;
+        let shown = mounted.pool.run(["status", &mounted.pool.name])?;
+        ensure!(
+            shown.contains("lossy: for tests only") == (member != Member::Plain),
+            "the daemon works on another kind of member than was asked for:\n{shown}"
+        );
         let cluster = busy(cluster);
         cluster.start_with(&mounted.cleanup)?;
         let mut database = cluster.connect("postgres")?;
@@ -158,10 +163,9 @@ impl Rig {
     pub fn cycle(&mut self, check: bool) -> Result<Cycle> {
         self.cycles += 1;
         let plan = Plan::draw(&mut self.draw);
-        let outcome = self.run(plan, check);
-        outcome.with_context(|| {
-            format!(
-                "cycle {}: {plan:?}\n{}",
+        self.run(plan, check).map_err(|error| {
+            anyhow!(
+                "cycle {}: {error:#}\n{plan:?}\n{}",
                 self.cycles,
                 diagnosis::describe(&self.mounted.pool, &self.cluster)
             )
@@ -335,9 +339,7 @@ impl Rig {
     /// Stops and unmounts as one should, looks at every page and every record, and comes back.
     fn rest(&self) -> Result<()> {
         self.end()?;
-        self.mounted
-            .pool
-            .mount_again(DATASET, &self.mounted.mountpoint)?;
+        self.mounted.pool.mount_again(DATASET, &self.mounted.mountpoint)?;
         self.cluster.start()
     }
 

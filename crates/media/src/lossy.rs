@@ -174,9 +174,7 @@ impl<M: Media> LossyMedia<M> {
         {
             let mut cache = self.cache.lock();
             let dirty = std::mem::take(&mut cache.dirty);
-            (cache.leaving, cache.dirty) = dirty
-                .into_iter()
-                .partition(|_| writer.random.below(2) == 0);
+            (cache.leaving, cache.dirty) = dirty.into_iter().partition(|_| writer.random.below(2) == 0);
         }
         let written = self.write_leaving(&mut writer);
         self.settle(&mut writer, written)
@@ -220,7 +218,9 @@ impl<M: Media> LossyMedia<M> {
         let mut pieces: Vec<(u64, Vec<Sector>)> = Vec::new();
         for (at, sector) in sectors {
             match pieces.last_mut() {
-                Some((start, run)) if run.len() < limit && *start + run.len() as u64 * sector_bytes == *at => {
+                Some((start, run))
+                    if run.len() < limit && *start + run.len() as u64 * sector_bytes == *at =>
+                {
                     run.push(sector.clone());
                 }
                 _ => pieces.push((*at, vec![sector.clone()])),
@@ -232,8 +232,7 @@ impl<M: Media> LossyMedia<M> {
     fn write_sectors(&self, offset_bytes: u64, sectors: &[Sector]) -> Result<()> {
         let sector_bytes = self.sector_bytes() as usize;
         let length_bytes = sectors.len() * sector_bytes;
-        let mut buffer =
-            AlignedBuffer::zeroed(length_bytes.next_multiple_of(AlignedBuffer::ALIGNMENT_BYTES));
+        let mut buffer = AlignedBuffer::zeroed(length_bytes.next_multiple_of(AlignedBuffer::ALIGNMENT_BYTES));
         for (place, sector) in buffer.chunks_exact_mut(sector_bytes).zip(sectors) {
             place.copy_from_slice(sector);
         }
@@ -276,7 +275,10 @@ impl<M: Media> LossyMedia<M> {
     fn tear(&self, offset_bytes: u64, new: &Sector, random: &mut Random) -> Result<Sector> {
         let mut mixed = AlignedBuffer::zeroed(new.len().next_multiple_of(AlignedBuffer::ALIGNMENT_BYTES));
         self.inner.read(offset_bytes, &mut mixed[..new.len()])?;
-        for (place, piece) in mixed.chunks_exact_mut(TEAR_BYTES).zip(new.chunks_exact(TEAR_BYTES)) {
+        for (place, piece) in mixed
+            .chunks_exact_mut(TEAR_BYTES)
+            .zip(new.chunks_exact(TEAR_BYTES))
+        {
             if random.below(2) == 0 {
                 place.copy_from_slice(piece);
             }
