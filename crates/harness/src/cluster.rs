@@ -102,6 +102,10 @@ impl Cluster {
         std::fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 
+    fn socket_lock(&self) -> PathBuf {
+        self.run_directory.join(format!(".s.PGSQL.{PORT}.lock"))
+    }
+
     fn log_path(&self) -> PathBuf {
         self.run_directory.join("server.log")
     }
@@ -137,7 +141,28 @@ impl Cluster {
         Ok(())
     }
 
+    /// After a crash the lock files of the last server are still there. PostgreSQL takes them for those of a living one
+    /// while any process answers to the number in them: one that has ended and that its parent has not taken note of yet,
+    /// or, when numbers come round quickly, somebody else's.
+    fn forget_last_server(&self) {
+        const PARENTS_TAKE: Duration = Duration::from_secs(10);
+        for lock in [self.data_directory.join("postmaster.pid"), self.socket_lock()] {
+            let Some(pid) = first_line_as_pid(&lock) else {
+                continue;
+            };
+            // In vain when the number is somebody else's.
+            let _ = process::wait_until(PARENTS_TAKE, "the last server to vanish", || {
+                !process::exists(pid)
+            });
+            if process::exists(pid) && self.pids().is_empty() {
+                // A failure shows in the start.
+                let _ = std::fs::remove_file(&lock);
+            }
+        }
+    }
+
     fn run_start(&self, waiting: &[&str]) -> Result<()> {
+        self.forget_last_server();
         let said_path = self.run_directory.join("pg_ctl.out");
         let said = std::fs::File::create(&said_path)
             .with_context(|| format!("cannot create {}", said_path.display()))?;
@@ -224,14 +249,7 @@ impl Cluster {
     /// Id of the server's first process while it runs. Also found when the data directory's file system is dead.
     pub fn postmaster_pid(&self) -> Option<i32> {
         // The lock file beside the socket has the same first line as `postmaster.pid`, and lies outside the pool.
-        let lock = self.run_directory.join(format!(".s.PGSQL.{PORT}.lock"));
-        let pid: i32 = std::fs::read_to_string(lock)
-            .ok()?
-            .lines()
-            .next()?
-            .trim()
-            .parse()
-            .ok()?;
+        let pid = first_line_as_pid(&self.socket_lock())?;
         // A killed server leaves the file behind, and the id may by now be that of another one.
         self.pids().contains(&pid).then_some(pid)
     }
@@ -326,6 +344,11 @@ impl Cluster {
         )?;
         Ok(())
     }
+}
+
+fn first_line_as_pid(path: &Path) -> Option<i32> {
+    let text = std::fs::read_to_string(path).ok()?;
+    text.lines().next()?.trim().parse().ok()
 }
 
 /// Creates `directory` for `owner` alone.
