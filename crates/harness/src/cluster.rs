@@ -150,9 +150,8 @@ impl Cluster {
             let Some(pid) = first_line_as_pid(&lock) else {
                 continue;
             };
-            // In vain when the number is somebody else's.
             let _ = process::wait_until(PARENTS_TAKE, "the last server to vanish", || {
-                !process::exists(pid)
+                process::is_running(pid) || !process::exists(pid)
             });
             if process::exists(pid) && self.pids().is_empty() {
                 // A failure shows in the start.

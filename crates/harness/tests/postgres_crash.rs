@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use packstone_harness::cluster::Cluster;
 use packstone_harness::fixture;
 use packstone_harness::ledger::{self, Ledger, Load};
@@ -47,6 +47,24 @@ fn committed_transactions_survive_kills_of_daemon_and_server() -> Result<()> {
     rig.finish()
 }
 
+/// What happens when numbers of processes come round: the one in the lock files of a killed server is that of another
+/// process of the same user, and PostgreSQL would believe that the server lives.
+fn give_number_to_a_stranger(cluster: &Cluster) -> Result<std::process::Child> {
+    let mut command = std::process::Command::new("sleep");
+    cluster.owner().apply(&mut command);
+    let stranger = command.arg("600").spawn()?;
+    let locks = [
+        cluster.data_directory().join("postmaster.pid"),
+        cluster.run_directory().join(".s.PGSQL.5432.lock"),
+    ];
+    for lock in locks {
+        let text = std::fs::read_to_string(&lock)?;
+        let (_, rest) = text.split_once('\n').context("a lock file of one line")?;
+        std::fs::write(&lock, format!("{}\n{rest}", stranger.id()))?;
+    }
+    Ok(stranger)
+}
+
 /// The same server on a plain directory, killed alone. It shows that the harness finds its way through a crash, and that
 /// the ledger notices when a transaction is missing, doubled or changed: without that the test above would prove nothing.
 #[test]
@@ -68,7 +86,11 @@ fn ledger_notices_what_is_lost() -> Result<()> {
         load.join_after_crash().len() == CLIENTS,
         "a client did not notice the crash"
     );
-    cluster.start()?;
+    let mut stranger = give_number_to_a_stranger(&cluster)?;
+    let started = cluster.start();
+    stranger.kill()?;
+    stranger.wait()?;
+    started?;
     let mut database = cluster.connect("postgres")?;
     ledger.verify(&mut database)?;
     ensure!(
