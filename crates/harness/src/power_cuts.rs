@@ -13,7 +13,7 @@
 //! A seed repeats what is done and when, though not how far the machine got by then.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -25,12 +25,15 @@ use crate::diagnosis;
 use crate::events::Draw;
 use crate::fixture::{DATASET, Mounted};
 use crate::ledger::{self, Ledger, Load};
-use crate::packstone::{self, Member};
+use crate::packstone::{self, Member, Pool};
 use crate::process;
 
 const CLIENTS: usize = 4;
 /// The ledger begins a new page above so many transactions, so that cycles stay quick.
 const PAGE_TRANSACTIONS: usize = 30_000;
+
+/// A cycle takes seconds, on a very busy machine perhaps a minute.
+const CYCLE_LIMIT: Duration = Duration::from_secs(240);
 
 /// Who dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -163,13 +166,15 @@ impl Rig {
     pub fn cycle(&mut self, check: bool) -> Result<Cycle> {
         self.cycles += 1;
         let plan = Plan::draw(&mut self.draw);
-        self.run(plan, check).map_err(|error| {
-            anyhow!(
-                "cycle {}: {error:#}\n{plan:?}\n{}",
-                self.cycles,
-                diagnosis::describe(&self.mounted.pool, &self.cluster)
-            )
-        })
+        let watchdog = Watchdog::start(&self.mounted.pool, &self.cluster);
+        let outcome = self.run(plan, check);
+        let hung = watchdog.stop();
+        if outcome.is_ok() && hung.is_none() {
+            return outcome;
+        }
+        let found = hung.unwrap_or_else(|| diagnosis::describe(&self.mounted.pool, &self.cluster));
+        let error = outcome.err().unwrap_or_else(|| anyhow!("it took too long"));
+        Err(anyhow!("cycle {}: {error:#}\n{plan:?}\n{found}", self.cycles))
     }
 
     fn run(&mut self, plan: Plan, check: bool) -> Result<Cycle> {
@@ -353,6 +358,42 @@ impl Rig {
     /// The last look: all databases, all pages, all records.
     pub fn finish(self) -> Result<()> {
         self.end()
+    }
+}
+
+/// Sees to it that a cycle ends. When one takes too long, it looks at what hangs and then kills it, so that everybody who
+/// waits gets an error.
+struct Watchdog {
+    done: mpsc::Sender<()>,
+    thread: std::thread::JoinHandle<Option<String>>,
+}
+
+impl Watchdog {
+    fn start(pool: &Pool, cluster: &Cluster) -> Watchdog {
+        let (done, waiting) = mpsc::channel();
+        let (pool, cluster) = (pool.clone(), cluster.clone());
+        let thread = std::thread::spawn(move || {
+            if waiting.recv_timeout(CYCLE_LIMIT) != Err(mpsc::RecvTimeoutError::Timeout) {
+                return None;
+            }
+            let found = diagnosis::describe(&pool, &cluster);
+            pool.daemon_pids().into_iter().for_each(process::kill_hard);
+            // What is left of the server shows in the cycle's own error.
+            let _ = cluster.kill_hard();
+            Some(format!(
+                "it had not ended after {} s, so everything was killed; before that:\n{found}",
+                CYCLE_LIMIT.as_secs()
+            ))
+        });
+        Watchdog { done, thread }
+    }
+
+    /// What hung, if anything did.
+    fn stop(self) -> Option<String> {
+        drop(self.done);
+        self.thread
+            .join()
+            .unwrap_or_else(|_| Some("the watchdog panicked".to_owned()))
     }
 }
 
