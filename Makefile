@@ -11,6 +11,8 @@ HARNESS_DEBUG := $(TARGET)/debug/packstone-harness
 .DEFAULT_GOAL := build
 .PHONY: help setup suites build demo test check bench bugs fuzz posix sim crash-points soak fmt clean
 
+.PHONY: help setup build demo test check bench soak fmt clean
+
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
@@ -45,6 +47,9 @@ bugs: setup ## deliberate bugs put into a copy one at a time, and which test cat
 
 fuzz: setup ## fuzz every decoder and whole images, a minute each (FUZZ_SECONDS=60, FUZZ_TARGETS='image node')
 	@scripts/fuzz.sh $(FUZZ_TARGETS)
+
+soak: build ## power cuts under PostgreSQL on a lossy member (SOAK_CYCLES=50, SOAK_SECONDS=n, SOAK_SEED=n, SOAK_DIR=dir)
+	@$(HARNESS_RELEASE) soak
 
 fmt: setup ## format the sources
 	@cargo fmt --all

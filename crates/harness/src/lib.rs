@@ -6,12 +6,14 @@
 //!     ├──► posix   test suites of others, through the mount
 //!     ├──► runner  every test of the workspace, one summary line
 //!     ├──► bugs    deliberate bugs in a copy of the sources, and which test catches each
+//!     ├──► soak    power cuts under PostgreSQL, as long as told
 //!     └──► layout  the rules of house style that a program can check
 //! tests/           end-to-end tests: crashes, full pools, life of daemons and mounts
 //!
-//! below them: fixture (what a test starts with), packstone (the command), cluster (a PostgreSQL server), ledger (what
-//!             clients saw committed), relations (sizes of tables and indexes), events (generated click events),
-//!             process, scratch, requirements, render
+//! below them: fixture (what a test starts with), packstone (the command), cluster (a PostgreSQL server), ledger and bulk
+//!             (what clients saw committed), power_cuts (cycles of load, death and recovery), diagnosis (why something
+//!             hangs), relations (sizes of tables and indexes), events (generated click events), process, scratch,
+//!             requirements, render
 //! ```
 //!
 //! Invariants:
@@ -21,17 +23,21 @@
 
 pub mod bench;
 pub mod bugs;
+pub mod bulk;
 pub mod cluster;
 pub mod demo;
+pub mod diagnosis;
 pub mod events;
 pub mod fixture;
 pub mod layout;
 pub mod ledger;
 pub mod packstone;
 pub mod posix;
+pub mod power_cuts;
 pub mod process;
 pub mod relations;
 pub mod render;
 pub mod requirements;
 pub mod runner;
 pub mod scratch;
+pub mod soak;

@@ -1,10 +1,11 @@
-//! `packstone-harness`: what `make demo`, `make test`, `make posix`, `make check` and `make bench` run. See the library for its parts.
+//! `packstone-harness`: what `make demo`, `make test`, `make check`, `make bench`, `make posix`, `make soak` and `make bugs` run. See
+//! the library for its parts.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use packstone_harness::{bench, bugs, demo, layout, posix, runner};
+use packstone_harness::{bench, bugs, demo, layout, posix, runner, soak};
 
 #[derive(Parser)]
 #[command(about = "Demonstration, tests, benchmark and source rules of Packstone")]
@@ -45,6 +46,8 @@ enum Command {
     Bugs(bugs::Options),
     /// Test suites of others through the mount, with ext4 as the control
     Posix(posix::Options),
+    /// Power cuts under PostgreSQL on a mount, as long as told
+    Soak(soak::Options),
     /// The rules of house style that a program can check
     Layout,
 }
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options).map(|()| true),
         Command::Bugs(options) => bugs::run(&options),
         Command::Posix(options) => posix::run(&options),
+        Command::Soak(options) => soak::run(&options),
         Command::Layout => layout::run(),
     };
     match outcome {

@@ -37,7 +37,7 @@ pub use faults::Detachment;
 pub use image::SimulatedImage;
 pub use plan::{FaultCounts, FaultKind, FaultPlan, InjectedFault};
 
-use crash::Random;
+pub(crate) use crash::Random;
 use faults::Faults;
 use plan::FaultLog;
 use state::State;
