@@ -207,6 +207,7 @@ fn tell_failure(options: &Options, seed: u64, life: &Life) -> bool {
         "seed {seed} fails at operation {number}: {}\n  {}",
         violation.what, violation.detail
     );
+    eprintln!("  {:?}", life::profile(seed));
     let limit = Duration::from_secs(options.shrink_seconds);
     let kept = shrink::shrink(seed, &life.steps, &violation.what, limit);
     if kept.len() <= 60 {

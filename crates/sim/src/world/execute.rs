@@ -38,7 +38,7 @@ impl World {
         self.counts.operations += 1;
         self.time_ms += 1;
         self.execute(step)?;
-        if self.trouble == Trouble::Stop && self.is_stopped() {
+        if self.power_goes || self.trouble == Trouble::Stop && self.is_stopped() {
             let loss = self.loss;
             self.crash(loss)?;
         }
@@ -129,6 +129,8 @@ impl World {
     /// The device failed: is that what was asked for?
     pub(crate) fn failed(&mut self, what: &str, error: &dyn std::fmt::Display) -> Checked {
         let stopped = self.is_stopped();
+        // A device that is off cannot even be asked what became of this.
+        self.power_goes = self.trouble == Trouble::Stop;
         match self.trouble {
             Trouble::None => violation(format!("{what}: fails for no reason"), error.to_string()),
             Trouble::Reads if stopped => violation(

@@ -72,6 +72,8 @@ pub(crate) struct World {
     pub(crate) trouble: Trouble,
     /// What the stopped device will lose.
     pub(crate) loss: super::operation::Loss,
+    /// A crash follows this operation at once.
+    pub(crate) power_goes: bool,
     pub(crate) time_ms: u64,
     pub(crate) digest: u64,
     pub(crate) counts: Counts,
@@ -112,6 +114,7 @@ impl World {
             journal: Journal::default(),
             trouble: Trouble::None,
             loss: super::operation::Loss::All,
+            power_goes: false,
             time_ms: 1_000_000,
             digest: 0,
             counts: Counts::default(),

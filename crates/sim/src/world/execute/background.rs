@@ -315,6 +315,7 @@ impl World {
         self.pool = None;
         self.lose(loss);
         self.trouble = Trouble::None;
+        self.power_goes = false;
         // Now and then it goes again while the pool is being recovered.
         let mut again = match loss {
             Loss::Any(seed) if seed % 3 == 0 => Some(seed / 3 % 12),

@@ -264,7 +264,11 @@ impl World {
     /// After an operation that did not go through: finds out what it did. A device that has stopped cannot be asked, and
     /// the crash that follows finds out.
     fn settle<T>(&mut self, slot: u8, ino: Ino, before: Meta, outcome: &Outcome<T>) -> Checked {
-        if matches!(outcome, Outcome::Done(_)) || self.trouble == Trouble::Stop {
+        if matches!(outcome, Outcome::Done(_)) {
+            return Ok(());
+        }
+        if self.trouble == Trouble::Stop {
+            self.power_goes = true;
             return Ok(());
         }
         if self.trouble == Trouble::Reads {
