@@ -31,6 +31,7 @@ mod daemon;
 mod dataset_properties;
 mod estimate;
 mod facts;
+mod failpoints;
 mod failure;
 mod foreign;
 mod lock;

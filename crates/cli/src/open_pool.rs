@@ -1,5 +1,6 @@
 //! A pool opened by this process: lock, members and `Pool`, taken in that order and given back in the reverse.
 
+use crate::failpoints;
 use crate::lock::{LockMode, PoolLock};
 use crate::member;
 use crate::names::{PoolName, parse_size};
@@ -51,6 +52,7 @@ impl OpenPool {
         let options = OpenOptions {
             read_only: access == Access::ReadOnly,
             memory_bytes,
+            failpoints: failpoints::from_environment()?,
         };
         let pool = Pool::open(members, &options).with_context(context)?;
         Ok(OpenPool {

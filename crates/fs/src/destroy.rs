@@ -7,7 +7,7 @@ use crate::error::{fail, from_pool};
 use crate::layout::{decode_extent, keys};
 use crate::staged::FreedOnce;
 use crate::types::{ErrorKind, Result};
-use packstone_pool::{DatasetState, ErrorKind as PoolErrorKind, Pool};
+use packstone_pool::{DatasetState, ErrorKind as PoolErrorKind, Failpoint, Pool};
 use std::ops::Bound;
 
 /// Keys removed in one step.
@@ -50,5 +50,7 @@ pub fn destroy_step(pool: &Pool, dataset: &str) -> Result<bool> {
         transaction.delete(found.tree, key);
     }
     pool.commit(transaction).map_err(from_pool(OPERATION))?;
+    pool.reach(Failpoint::BetweenPieces)
+        .map_err(from_pool(OPERATION))?;
     Ok(true)
 }

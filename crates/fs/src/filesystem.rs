@@ -15,7 +15,7 @@ use crate::orphans::OrphanQueue;
 use crate::properties::DatasetProperties;
 use crate::sync::DirtyQueues;
 use crate::types::{Caller, ErrorKind, FileKind, Ino, Result, Statistics};
-use packstone_pool::{Dataset, DatasetState, Pool, Stream, TreeId};
+use packstone_pool::{Dataset, DatasetState, Failpoint, Pool, Stream, TreeId};
 use parking_lot::{Mutex, RwLock};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -184,6 +184,13 @@ impl FileSystem {
             );
         }
         Ok(())
+    }
+
+    /// Call between the transactions of an operation that takes several.
+    pub(crate) fn between_pieces(&self, operation: &'static str) -> Result<()> {
+        self.pool
+            .reach(Failpoint::BetweenPieces)
+            .map_err(from_pool(operation))
     }
 
     /// A number that no inode ever had.

@@ -214,6 +214,9 @@ impl FileSystem {
         }
         let sequence = self.commit(operation, transaction)?;
         state.last_commit = sequence.unwrap_or(state.last_commit);
+        if !last {
+            self.between_pieces(operation)?;
+        }
         Ok(!last)
     }
 }

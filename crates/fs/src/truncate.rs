@@ -104,6 +104,7 @@ impl FileSystem {
             let mut transaction = self.pool.begin();
             transaction.may_use_reserve();
             self.commit_one(operation, inode, state, staged, transaction)?;
+            self.between_pieces(operation)?;
         }
     }
 
@@ -153,6 +154,7 @@ impl FileSystem {
                 let mut transaction = self.pool.begin();
                 transaction.may_use_reserve();
                 self.commit_one(operation, inode, state, staged, transaction)?;
+                self.between_pieces(operation)?;
             }
             from = to;
         }

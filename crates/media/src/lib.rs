@@ -40,4 +40,7 @@ pub use counters::MediaCounters;
 pub use error::{MediaError, MediaErrorKind, Result};
 pub use file::{Access, CreateMode, FileMedia};
 pub use media::{Media, SECTOR_BYTES};
-pub use simulated::{CrashModel, Fate, SectorWrite, SimulatedImage, SimulatedMedia};
+pub use simulated::{
+    CrashModel, Detachment, Fate, FaultCounts, FaultKind, FaultPlan, InjectedFault, SectorDamage,
+    SectorWrite, SimulatedImage, SimulatedMedia,
+};

@@ -13,15 +13,17 @@
 //! A crash happens to the device, not to the program: drop whatever uses the device before, or stop it with
 //! [`SimulatedMedia::stop_after_calls`] so that it cannot write on.
 //!
-//! Left out: time, and damage to sectors that were not being written other than through
-//! [`SimulatedMedia::corrupt`].
+//! Besides crashing, it fails: calls that return errors, calls that lie, and damage that nobody asked for. Either at
+//! rates and from a seed ([`FaultPlan`]) or one at a time (`simulated/control.rs`); it counts what it did.
+//!
+//! Left out: time. A slow call only says how long it would have taken.
 
+mod control;
 mod crash;
 mod faults;
 mod image;
+mod plan;
 mod state;
-
-use std::ops::Range;
 
 use parking_lot::Mutex;
 
@@ -29,11 +31,15 @@ use crate::counters::{LiveCounters, MediaCounters};
 use crate::error::Result;
 use crate::media::{Media, SECTOR_BYTES, check_request};
 
+pub use control::SectorDamage;
 pub use crash::{CrashModel, Fate, SectorWrite};
+pub use faults::Detachment;
 pub use image::SimulatedImage;
+pub use plan::{FaultCounts, FaultKind, FaultPlan, InjectedFault};
 
 use crash::Random;
 use faults::Faults;
+use plan::FaultLog;
 use state::State;
 
 /// A device in memory with crashes and faults. See the head of this file.
@@ -96,12 +102,14 @@ impl SimulatedMedia {
                 writes: 0,
                 model: CrashModel::default(),
                 faults: Faults::default(),
+                log: FaultLog::default(),
             }),
             counters: LiveCounters::default(),
         }
     }
 
-    /// Another device in the same state, unflushed writes included, without the faults that were asked for.
+    /// Another device in the same state, unflushed writes included, without the faults that were asked for and
+    /// their counts.
     pub fn fork(&self) -> SimulatedMedia {
         let state = self.state.lock();
         SimulatedMedia {
@@ -114,6 +122,7 @@ impl SimulatedMedia {
                 writes: state.writes,
                 model: state.model,
                 faults: Faults::default(),
+                log: FaultLog::default(),
             }),
             counters: LiveCounters::default(),
         }
@@ -184,131 +193,35 @@ impl SimulatedMedia {
         self.crash_with(&mut |_| Fate::Persisted);
     }
 
-    /// Bit rot: changes one durable byte by exclusive or, behind the back of the program. Unflushed writes of
-    /// the same sector still replace it when they are flushed.
-    ///
-    /// # Panics
-    /// When the offset lies beyond the end, or `exclusive_or` is 0 and would change nothing.
-    pub fn corrupt(&self, offset_bytes: u64, exclusive_or: u8) {
-        assert!(
-            offset_bytes < self.size_bytes,
-            "offset {offset_bytes} lies beyond the end"
-        );
-        assert!(exclusive_or != 0, "this would change nothing");
-        let mut state = self.state.lock();
-        let State { durable, current, .. } = &mut *state;
-        for image in [durable, current] {
-            let mut byte = [0];
-            image.read(offset_bytes, &mut byte);
-            image.write(offset_bytes, &[byte[0] ^ exclusive_or]);
-        }
-    }
-
-    /// The next reads fail, that many of them.
-    pub fn fail_next_reads(&self, count: u64) {
-        self.state.lock().faults.failing_reads = count;
-    }
-
-    /// The next writes fail, that many of them; the first half of the sectors of each is written
-    /// nevertheless.
-    pub fn fail_next_writes(&self, count: u64) {
-        self.state.lock().faults.failing_writes = count;
-    }
-
-    /// The next flushes fail, that many of them, and then, as the trait promises, all others until a crash.
-    pub fn fail_next_flushes(&self, count: u64) {
-        self.state.lock().faults.failing_flushes = count;
-    }
-
-    /// Every read that touches this range of bytes fails.
-    pub fn fail_reads_in(&self, range: Range<u64>) {
-        self.state.lock().faults.unreadable.push(range);
-    }
-
-    /// Every write that touches this range of bytes fails.
-    pub fn fail_writes_in(&self, range: Range<u64>) {
-        self.state.lock().faults.unwritable.push(range);
-    }
-
-    /// Ends all faults and stops; a flush that failed stays failed.
-    pub fn clear_faults(&self) {
-        self.state.lock().faults.clear();
-    }
-
-    /// Calls since the last crash or restore (or ever): reads, writes, flushes and discards, failed ones
-    /// included.
-    pub fn media_calls(&self) -> u64 {
-        self.state.lock().faults.calls
-    }
-
-    /// As [`SimulatedMedia::media_calls`] without reads: between two of these the state of the media does not
-    /// change, so they are the crash points worth trying.
-    pub fn media_changes(&self) -> u64 {
-        self.state.lock().faults.changes
-    }
-
-    /// Lets that many more calls through; every call after them fails, reads included, until a crash, a
-    /// restore or [`SimulatedMedia::clear_faults`].
-    pub fn stop_after_calls(&self, calls: u64) {
-        self.state.lock().faults.stop_after_calls(calls);
-    }
-
-    /// As [`SimulatedMedia::stop_after_calls`], counting only writes, flushes and discards.
-    pub fn stop_after_changes(&self, changes: u64) {
-        self.state.lock().faults.stop_after_changes(changes);
-    }
-
     fn write_now(&self, offset_bytes: u64, data: &[u8]) -> Result<()> {
         check_request(self, "write", offset_bytes, data.len() as u64)?;
-        let mut state = self.state.lock();
-        let range = offset_bytes..offset_bytes + data.len() as u64;
-        match state.faults.write(range) {
-            Ok(()) => {
-                state.write(offset_bytes, data, self.sector_bytes);
-                Ok(())
-            }
-            Err(fault) => {
-                if fault.may_write_a_part() {
-                    let sectors = data.len() / self.sector_bytes as usize;
-                    state.write(
-                        offset_bytes,
-                        &data[..sectors / 2 * self.sector_bytes as usize],
-                        self.sector_bytes,
-                    );
-                }
-                Err(fault.into_error("write"))
-            }
-        }
+        self.state
+            .lock()
+            .write_or_fail(offset_bytes, data, self.sector_bytes)
+            .map_err(|fault| fault.into_error("write"))
     }
 
     fn read_now(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
         check_request(self, "read", offset_bytes, buffer.len() as u64)?;
-        let mut state = self.state.lock();
-        let range = offset_bytes..offset_bytes + buffer.len() as u64;
-        state
-            .faults
-            .read(range)
-            .map_err(|fault| fault.into_error("read"))?;
-        state.current.read(offset_bytes, buffer);
-        Ok(())
+        self.state
+            .lock()
+            .read_or_fail(offset_bytes, buffer, self.sector_bytes)
+            .map_err(|fault| fault.into_error("read"))
     }
 
     fn flush_now(&self) -> Result<()> {
-        let mut state = self.state.lock();
-        state.faults.flush().map_err(|fault| fault.into_error("flush"))?;
-        state.flush();
-        Ok(())
+        self.state
+            .lock()
+            .flush_or_fail(self.sector_bytes)
+            .map_err(|fault| fault.into_error("flush"))
     }
 
     fn discard_now(&self, offset_bytes: u64, length_bytes: u64) -> Result<()> {
         check_request(self, "discard", offset_bytes, length_bytes)?;
-        let mut state = self.state.lock();
-        state
-            .faults
-            .change()
-            .map_err(|fault| fault.into_error("discard"))?;
-        state.discard(offset_bytes, length_bytes, self.sector_bytes);
-        Ok(())
+        self.state
+            .lock()
+            .discard_or_fail(offset_bytes, length_bytes, self.sector_bytes)
+            .map_err(|fault| fault.into_error("discard"))
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) use usage::read_usage;
 
 use crate::cache::PlaceKey;
 use crate::error::{Error, Result};
+use crate::failpoint::Failpoint;
 use crate::log::plan_group;
 use crate::node::Node;
 use crate::node_writer::NodeWriter;
@@ -113,7 +114,7 @@ impl Pool {
                 checkpointer.cursor = writer.cursor;
                 (checkpointer.pages, checkpointer.usage_index) = (pages.locations, Some(pages.index));
                 checkpointer.relocate.clear();
-                Ok(())
+                self.reach(Failpoint::AfterPublish)
             }
             Err(error) => {
                 let mut state = self.state.write();
@@ -157,6 +158,7 @@ impl Pool {
             (plan, freeze)
         };
         self.write_plan(&mut log, &plan, false)?;
+        self.reach(Failpoint::AfterFreeze)?;
         Ok(freeze)
     }
 
@@ -186,6 +188,7 @@ impl Pool {
             &forced,
         )?;
         self.refuse_distrusted(&writer.image)?;
+        self.reach(Failpoint::BeforeNodeFlush)?;
         self.stop_on_error(self.geometry.flush())?;
         // A flush that failed elsewhere may have let this one succeed for nothing.
         self.state.read().require_writable("checkpoint")?;
@@ -206,8 +209,17 @@ impl Pool {
                 .get(&TreeId::CATALOG)
                 .map_or(0, |counters| counters.node_bytes),
         };
-        self.stop_on_error(write_slot(self.geometry.member(), &self.geometry.label, &slot))?;
+        self.reach(Failpoint::BetweenNodesAndSlot)?;
+        let between_copies = &mut || self.reach(Failpoint::BetweenSlotCopies);
+        self.stop_on_error(write_slot(
+            self.geometry.member(),
+            &self.geometry.label,
+            &slot,
+            between_copies,
+        ))?;
+        self.reach(Failpoint::BeforeSlotFlush)?;
         self.stop_on_error(self.geometry.flush())?;
+        self.reach(Failpoint::BeforePublish)?;
         self.state.read().require_writable("checkpoint")?;
         Ok((applied, pages))
     }

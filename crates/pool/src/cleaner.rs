@@ -9,6 +9,7 @@
 use crate::batch::{Batch, BatchKind, EntryKind, HEADER_BYTES, Header};
 use crate::encoding::Malformed;
 use crate::error::{ErrorKind, Result};
+use crate::failpoint::Failpoint;
 use crate::log::group_segments;
 use crate::pool::Pool;
 use crate::segments::SegmentKind;
@@ -158,6 +159,7 @@ impl Pool {
             Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(false),
             Err(error) => return Err(error),
         }
+        self.reach(Failpoint::MidClean)?;
         let left = self.state.read().segments.get(victim).live_bytes;
         if left > 0 && left == live_bytes {
             cleaner.unreadable.insert(victim);

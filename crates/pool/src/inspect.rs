@@ -98,6 +98,7 @@ pub fn inspect(members: &[Arc<dyn Media>], target: Target, print: Printer<'_>) -
             let options = OpenOptions {
                 read_only: true,
                 memory_bytes: None,
+                ..OpenOptions::default()
             };
             inspect_open(&Pool::open(members.to_vec(), &options)?, target, print)
         }

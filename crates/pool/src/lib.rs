@@ -45,6 +45,7 @@ mod checkpoint;
 mod cleaner;
 mod encoding;
 mod error;
+mod failpoint;
 mod geometry;
 pub mod inspect;
 mod label;
@@ -71,6 +72,7 @@ mod types;
 pub use catalog::{Dataset, DatasetState, Properties, TreeUsage};
 pub use check::{CheckReport, check};
 pub use error::{Error, ErrorKind, Result};
+pub use failpoint::{Failpoint, FailpointHandler, Failpoints};
 pub use label::{
     FORMAT_VERSION, LABEL_AREA_BYTES, LabelSummary, MEMBER_BYTES_MIN, MemberContent, POOL_NAME_BYTES_MAX,
     probe, read_label, wipe,

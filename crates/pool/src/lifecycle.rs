@@ -7,6 +7,7 @@ use crate::catalog::{Properties, decode_root, root_range};
 use crate::checkpoint::{Checkpointer, read_usage};
 use crate::cleaner::Cleaner;
 use crate::error::{Error, ErrorKind, Result};
+use crate::failpoint::{Failpoint, Failpoints};
 use crate::geometry::Geometry;
 use crate::label::{LabelSummary, read_label, wipe, write_label};
 use crate::log::LogWriter;
@@ -48,6 +49,8 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// Budget for caches and buffers; [`MEMORY_BYTES_DEFAULT`] when `None`.
     pub memory_bytes: Option<u64>,
+    /// Asked at the joints of the pool; none for ordinary use.
+    pub failpoints: Failpoints,
 }
 
 impl Pool {
@@ -142,12 +145,14 @@ impl Pool {
         let (parts, replayed) = recover(&geometry, &caches, &slot)?;
         let mut pool = assemble(geometry, parts, replayed.next_record, memory_bytes);
         pool.caches = caches;
+        pool.failpoints = options.failpoints.clone();
         if options.read_only {
             pool.state.write().stopped = Some("the pool was opened for reading only".to_owned());
         } else {
             // Batches of the new epoch must not follow before a checkpoint says so: leftovers of the old epoch behind
             // the end of the log could be taken for its continuation.
             pool.log.lock().epoch += 1;
+            pool.reach(Failpoint::AfterReplay)?;
             pool.checkpoint(&mut pool.checkpointer.lock())?;
         }
         Ok(pool)
@@ -175,6 +180,7 @@ fn assemble(geometry: Geometry, parts: Parts, next_record: u64, memory_bytes: u6
         state: RwLock::new(parts.state),
         catalog_lock: Mutex::new(()),
         damage: Damage::default(),
+        failpoints: Failpoints::default(),
         geometry,
     }
 }

@@ -17,6 +17,7 @@
 
 use crate::batch::{BatchBuilder, BatchKind, ENTRY_BYTES_MAX, EntryKind, HEADER_BYTES};
 use crate::error::{Error, ErrorKind, Result};
+use crate::failpoint::Failpoint;
 use crate::pool::Pool;
 use crate::segments::SegmentKind;
 use crate::slot::Cursor;
@@ -283,7 +284,12 @@ impl Pool {
 
     /// Writes planned batches. A failure stops the pool: what was promised to be written can no longer be.
     pub(crate) fn write_plan(&self, log: &mut LogWriter, plan: &Plan, flush: bool) -> Result<()> {
-        for batch in &plan.batches {
+        for (at, batch) in plan.batches.iter().enumerate() {
+            if at + 1 < plan.batches.len() {
+                self.reach(Failpoint::BeforeBatch)?;
+            } else {
+                self.reach(Failpoint::BeforeLastBatch)?;
+            }
             let bytes = batch.encode(self.pool_tag);
             let written = self
                 .geometry
@@ -291,7 +297,9 @@ impl Pool {
             self.stop_on_error(written)?;
         }
         if flush {
+            self.reach(Failpoint::BeforeLogFlush)?;
             self.stop_on_error(self.geometry.flush())?;
+            self.reach(Failpoint::AfterLogFlush)?;
             log.durable_below = log.next_batch;
         }
         let mut state = self.state.write();

@@ -6,6 +6,7 @@
 
 use crate::batch::{BatchBuilder, BatchKind, ENTRY_BYTES_MAX, EntryKind};
 use crate::error::{Error, ErrorKind, Result};
+use crate::failpoint::Failpoint;
 use crate::pool::Pool;
 use crate::segments::{SegmentKind, SegmentTable};
 use crate::slot::Cursor;
@@ -143,6 +144,7 @@ impl<'a> NodeWriter<'a> {
         builder.header.group_end = true;
         let total = builder.close();
         let bytes = builder.encode(self.pool.pool_tag);
+        self.pool.reach(Failpoint::BeforeNodeBatch)?;
         let written = self
             .pool
             .geometry

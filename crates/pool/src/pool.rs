@@ -16,6 +16,7 @@ use crate::cache::Caches;
 use crate::checkpoint::Checkpointer;
 use crate::cleaner::Cleaner;
 use crate::error::{Error, ErrorKind, Result};
+use crate::failpoint::Failpoints;
 use crate::geometry::Geometry;
 use crate::log::LogWriter;
 use crate::node::Pair;
@@ -61,6 +62,7 @@ pub struct Pool {
     pub(crate) state: RwLock<State>,
     pub(crate) catalog_lock: Mutex<()>,
     pub(crate) damage: Damage,
+    pub(crate) failpoints: Failpoints,
 }
 
 /// Where the records a transaction frees or moves were found outside the state lock.

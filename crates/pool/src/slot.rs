@@ -146,10 +146,18 @@ fn ring_offsets(label: &LabelSummary, number: u64) -> [u64; 2] {
     [within, tail_offset_bytes(label.capacity_bytes) + within]
 }
 
-/// Writes the slot to both rings; the caller flushes before and after.
-pub(crate) fn write_slot(member: &dyn Media, label: &LabelSummary, slot: &Slot) -> Result<()> {
+/// Writes the slot to both rings, and asks in between; the caller flushes before and after.
+pub(crate) fn write_slot(
+    member: &dyn Media,
+    label: &LabelSummary,
+    slot: &Slot,
+    between_copies: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
     let sector = slot.encode();
-    for offset in ring_offsets(label, slot.number) {
+    for (copy, offset) in ring_offsets(label, slot.number).into_iter().enumerate() {
+        if copy > 0 {
+            between_copies()?;
+        }
         member
             .write(offset, &sector)
             .map_err(|e| Error::media("write checkpoint slot", e))?;

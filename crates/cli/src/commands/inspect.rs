@@ -139,6 +139,7 @@ fn find_tree(tree: &str, members: &Members) -> anyhow::Result<TreeId> {
     let options = OpenOptions {
         read_only: true,
         memory_bytes: None,
+        ..OpenOptions::default()
     };
     let pool = Pool::open(members.clone(), &options).context("find the dataset")?;
     let dataset = tree.rsplit('/').next().unwrap_or(tree);

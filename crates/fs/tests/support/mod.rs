@@ -39,6 +39,7 @@ pub fn open_pool(media: &Arc<SimulatedMedia>) -> Arc<Pool> {
     let options = OpenOptions {
         read_only: false,
         memory_bytes: Some(16 << 20),
+        ..OpenOptions::default()
     };
     Arc::new(Pool::open(vec![member], &options).unwrap())
 }

@@ -47,6 +47,7 @@ impl Store {
         let options = OpenOptions {
             read_only: false,
             memory_bytes: Some(64 << 20),
+            ..OpenOptions::default()
         };
         let pool = Arc::new(Pool::open(members, &options).expect("the pool opens"));
         pool.create_dataset("tank/files", BTreeMap::new())

@@ -135,6 +135,7 @@ impl RandomFates {
 /// A small generator of pseudo-random numbers: splitmix64 (Steele, Lea and Flood, "Fast splittable
 /// pseudorandom number generators", 2014). Its sequence for a seed is part of what makes a failure
 /// repeatable, so it is kept here.
+#[derive(Debug)]
 pub(super) struct Random {
     state: u64,
 }
@@ -153,7 +154,13 @@ impl Random {
     }
 
     /// A number below `bound`, which is small enough here for the bias not to matter.
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
+    }
+
+    pub(super) fn fill(&mut self, bytes: &mut [u8]) {
+        for eight in bytes.chunks_mut(8) {
+            eight.copy_from_slice(&self.next().to_le_bytes()[..eight.len()]);
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -34,6 +35,23 @@ impl SimulatedImage {
         let mut bytes = vec![0; self.size_bytes as usize];
         self.read(0, &mut bytes);
         bytes
+    }
+
+    /// Whether all of a range lies in chunks that take memory.
+    pub(super) fn is_allocated(&self, range: &Range<u64>) -> bool {
+        let chunks = range.start / CHUNK_BYTES as u64..range.end.div_ceil(CHUNK_BYTES as u64);
+        chunks.into_iter().all(|index| self.chunks.contains_key(&index))
+    }
+
+    /// A byte in some chunk that takes memory, as the caller draws it; `None` when there is none.
+    pub(super) fn written_offset(&self, mut draw_below: impl FnMut(u64) -> u64) -> Option<u64> {
+        if self.chunks.is_empty() {
+            return None;
+        }
+        let nth = draw_below(self.chunks.len() as u64) as usize;
+        let chunk = self.chunks.keys().nth(nth)?;
+        let offset = chunk * CHUNK_BYTES as u64 + draw_below(CHUNK_BYTES as u64);
+        (offset < self.size_bytes).then_some(offset)
     }
 
     pub(super) fn read(&self, offset_bytes: u64, buffer: &mut [u8]) {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use super::*;
 use crate::error::MediaErrorKind;
 
+mod faults;
+
 const SECTOR: usize = 4096;
 const SIZE_BYTES: u64 = 64 * SECTOR as u64;
 

@@ -60,6 +60,7 @@ fn deletes_synced_one_by_one_never_run_out_of_room() {
         &OpenOptions {
             read_only: false,
             memory_bytes: Some(MEMORY_BYTES_MIN),
+            ..OpenOptions::default()
         },
     )
     .expect("a full pool opens again");

@@ -39,6 +39,7 @@ fn live_with(media: &Arc<SimulatedMedia>, world: &World) {
     let read_only = OpenOptions {
         read_only: true,
         memory_bytes: Some(MEMORY_BYTES_MIN),
+        ..OpenOptions::default()
     };
     if let Ok(pool) = Pool::open(vec![media.clone() as Arc<dyn Media>], &read_only) {
         let _ = check(&pool, &mut |_, _| {});
@@ -257,7 +258,7 @@ impl Forger {
 
     fn finish(mut self) -> Arc<SimulatedMedia> {
         self.slot.number += 1;
-        write_slot(self.media.as_ref(), &self.label, &self.slot).expect("writes");
+        write_slot(self.media.as_ref(), &self.label, &self.slot, &mut || Ok(())).expect("writes");
         self.media
     }
 }
@@ -384,6 +385,7 @@ fn usage_that_lies_frees_nothing() {
             &OpenOptions {
                 read_only: true,
                 memory_bytes: None,
+                ..OpenOptions::default()
             },
         )
         .expect("opens for reading");

@@ -86,6 +86,7 @@ fn the_image_of_format_1_is_readable() {
         let options = OpenOptions {
             read_only,
             memory_bytes: None,
+            ..OpenOptions::default()
         };
         let pool = Pool::open(vec![media.clone() as Arc<dyn Media>], &options).expect("opens");
         let dataset = pool.dataset("old").expect("finds");

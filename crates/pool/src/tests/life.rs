@@ -198,6 +198,7 @@ fn damaged_bytes_are_an_error_and_never_data() {
             &OpenOptions {
                 read_only: true,
                 memory_bytes: None,
+                ..OpenOptions::default()
             },
         );
         let Ok(pool) = opened else {

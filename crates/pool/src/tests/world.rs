@@ -66,6 +66,7 @@ pub(super) fn open(media: &Arc<SimulatedMedia>) -> Result<Pool> {
         &OpenOptions {
             read_only: false,
             memory_bytes: Some(MEMORY_BYTES_MIN),
+            ..OpenOptions::default()
         },
     )
 }
@@ -258,6 +259,7 @@ impl World {
             &OpenOptions {
                 read_only: true,
                 memory_bytes: None,
+                ..OpenOptions::default()
             },
         )
         .expect("opens for reading");
