@@ -14,9 +14,11 @@
 //! - The model never looks at what the product did to decide what it should have done. Where several outcomes are
 //!   allowed (a full pool, a failing device, a crash) it checks that the outcome is one of them and goes on from it.
 
+mod damage;
 mod execute;
 mod file_data;
 mod generate;
+mod joints;
 mod journal;
 mod life;
 mod model;

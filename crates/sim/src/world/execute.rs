@@ -38,6 +38,7 @@ impl World {
         self.counts.operations += 1;
         self.time_ms += 1;
         self.execute(step)?;
+        self.time_ms += self.media.take_delay_ms();
         if self.power_goes || self.trouble == Trouble::Stop && self.is_stopped() {
             let loss = self.loss;
             self.crash(loss)?;
@@ -107,7 +108,7 @@ impl World {
         match (result, expected) {
             (Ok(found), Ok(expected)) => Ok(Outcome::Done((found, expected))),
             (Err(error), Err(expected)) if error.kind() == expected => Ok(Outcome::Refused),
-            (Err(error), _) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::ReadOnly) => {
+            (Err(error), _) if is_device(error.kind(), self.trouble) => {
                 self.failed(what, &error)?;
                 Ok(Outcome::Failed)
             }
@@ -147,4 +148,10 @@ impl World {
             _ => Ok(()),
         }
     }
+}
+
+/// Errors that a failing device causes. Bytes from another place fail their check.
+fn is_device(kind: ErrorKind, trouble: Trouble) -> bool {
+    let misread = kind == ErrorKind::Damaged && trouble == Trouble::Reads;
+    misread || matches!(kind, ErrorKind::Unavailable | ErrorKind::ReadOnly)
 }

@@ -10,7 +10,8 @@ use super::profile::{COMPRESSIONS, Kind, Profile, RECORD_SIZES, pick};
 use super::slots::{Catalog, Slot};
 use super::state::{Trouble, World};
 use packstone_fs::{AllocateMode, FileKind, Ino, RenameMode, XattrMode};
-use packstone_pool::BackgroundWork;
+use packstone_media::FaultKind;
+use packstone_pool::{BackgroundWork, Failpoint};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::VecDeque;
@@ -113,6 +114,11 @@ impl Generator {
             let changes = pick(&mut self.random, &[1, 2, 3, 5, 10, 30]);
             let changes = self.random.random_range(0..changes);
             let loss = self.loss();
+            if self.percent(40) {
+                let point = pick(&mut self.random, Failpoint::ALL);
+                let skip = pick(&mut self.random, &[0, 0, 1, 4]);
+                return Some(Operation::Die { point, skip, loss });
+            }
             return Some(Operation::StopAfter { changes, loss });
         }
         if profile.reopen_interval > 0 && self.every(profile.reopen_interval + costly) {
@@ -120,20 +126,52 @@ impl Generator {
             return Some(Operation::Reopen);
         }
         if self.every(profile.read_fault_interval) {
-            let count = self.random.random_range(1..6);
-            return Some(Operation::FailReads { count });
+            let kinds = [
+                FaultKind::ReadError,
+                FaultKind::ReadError,
+                FaultKind::ShortRead,
+                FaultKind::MisdirectedRead,
+                FaultKind::Slow,
+            ];
+            let (kind, count) = (pick(&mut self.random, &kinds), self.random.random_range(1..6));
+            return Some(Operation::Fault { kind, count });
         }
         if profile.write_fault_interval > 0 && self.every(profile.write_fault_interval + costly) {
-            return Some(match self.percent(50) {
-                true => Operation::FailWrites { count: 1 },
-                false => Operation::FailFlushes { count: 1 },
-            });
+            return Some(self.write_fault());
+        }
+        if profile.damage_interval > 0 && self.every(profile.damage_interval + 3 * costly) {
+            self.clear_scripts();
+            let kinds = [
+                FaultKind::BitRot,
+                FaultKind::GarbageSector,
+                FaultKind::ZeroedSector,
+                FaultKind::PhantomWrite,
+                FaultKind::MisdirectedWrite,
+            ];
+            let (kind, seed) = (pick(&mut self.random, &kinds), self.random.random());
+            return Some(Operation::Damage { kind, seed });
         }
         if self.every(profile.compare_interval + costly) {
             let slot = self.random.random_range(0..world.slots.len()) as u8;
             return Some(Operation::Compare { slot, files: 16 });
         }
         None
+    }
+
+    fn write_fault(&mut self) -> Operation {
+        let loss = self.loss();
+        let kind = match self.random.random_range(0..7) {
+            0 => FaultKind::WriteError,
+            1 => FaultKind::ShortWrite,
+            2 => FaultKind::FlushError,
+            3 => FaultKind::DroppingFlush,
+            4 => return Operation::FillBackingFile,
+            _ => {
+                let forgets = self.percent(50);
+                return Operation::Detach { loss, forgets };
+            }
+        };
+        Operation::Fault { kind, count: 1 }
     }
 
     fn clear_scripts(&mut self) {

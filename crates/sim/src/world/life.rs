@@ -77,9 +77,9 @@ fn run(profile: Profile, next: &mut dyn FnMut(&World) -> Option<Step>) -> Life {
         number += 1;
         world.end(number)
     }));
-    let (digest, counts) = world.as_ref().map_or((0, Counts::default()), |world| {
-        (world.digest, world.counts.clone())
-    });
+    let (digest, counts) = world
+        .as_ref()
+        .map_or((0, Counts::default()), |world| (world.digest, world.all_counts()));
     let violation = match lived {
         Ok(lived) => lived.err(),
         Err(_) => {

@@ -5,7 +5,8 @@
 
 use super::model::{Handle, Name};
 use packstone_fs::{AllocateMode, FileKind, RenameMode, XattrMode};
-use packstone_pool::BackgroundWork;
+use packstone_media::FaultKind;
+use packstone_pool::{BackgroundWork, Failpoint};
 
 /// Content to write.
 #[derive(Clone, Copy, Debug)]
@@ -197,14 +198,28 @@ pub(crate) enum Operation {
         changes: u16,
         loss: Loss,
     },
-    FailReads {
+    /// The next calls to which it applies suffer this.
+    Fault {
+        kind: FaultKind,
         count: u16,
     },
-    FailWrites {
-        count: u16,
+    /// The file system below runs full.
+    FillBackingFile,
+    /// The device disappears, and comes back without what was not flushed or, the power going as well, with any of it.
+    Detach {
+        loss: Loss,
+        forgets: bool,
     },
-    FailFlushes {
-        count: u16,
+    /// The pool dies when it comes to this joint for the `skip`th time.
+    Die {
+        point: Failpoint,
+        skip: u8,
+        loss: Loss,
+    },
+    /// A copy of the device is damaged and read.
+    Damage {
+        kind: FaultKind,
+        seed: u64,
     },
     ClearFaults,
 }

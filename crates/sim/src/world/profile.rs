@@ -117,6 +117,7 @@ pub(crate) struct Profile {
     pub(crate) compare_interval: u32,
     pub(crate) read_fault_interval: u32,
     pub(crate) write_fault_interval: u32,
+    pub(crate) damage_interval: u32,
     kinds: Vec<(Kind, u32)>,
     total: u32,
 }
@@ -167,6 +168,7 @@ impl Profile {
             compare_interval: often(random, &[700, 1500, 4000]),
             read_fault_interval: often(random, &[0, 0, 1000, 4000]),
             write_fault_interval: often(random, &[0, 0, 1000, 4000]),
+            damage_interval: often(random, &[0, 1500, 4000]),
             kinds: weighted,
             total,
         }

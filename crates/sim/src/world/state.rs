@@ -1,12 +1,13 @@
 //! A world: the device, the pool and its datasets, the model of them, and the time.
 
+use super::joints::Joints;
 use super::journal::{Change, Journal};
 use super::model::Model;
 use super::profile::Profile;
 use super::slots::{Catalog, Held, Listing, Slot};
 use packstone_fs::{Caller, FileSystem, Ino, MountOptions, Timestamp};
 use packstone_media::{Media, SimulatedMedia};
-use packstone_pool::{CreateOptions, OpenOptions, Pool, Properties, TreeId};
+use packstone_pool::{CreateOptions, Failpoints, OpenOptions, Pool, Properties, TreeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -55,7 +56,7 @@ pub(crate) struct Counts {
     pub(crate) crashes: u64,
     pub(crate) reopenings: u64,
     pub(crate) full: u64,
-    pub(crate) faults: BTreeMap<&'static str, u64>,
+    pub(crate) faults: BTreeMap<String, u64>,
     /// Changes that crashes took back; a world without any says little.
     pub(crate) lost: u64,
 }
@@ -63,6 +64,7 @@ pub(crate) struct Counts {
 pub(crate) struct World {
     pub(crate) profile: Profile,
     pub(crate) media: Arc<SimulatedMedia>,
+    pub(crate) joints: Arc<Joints>,
     /// `None` only while it is being opened.
     pub(crate) pool: Option<Arc<Pool>>,
     pub(crate) witness: TreeId,
@@ -109,6 +111,7 @@ impl World {
             listings: (0..profile.clients).map(|_| None).collect(),
             profile,
             media,
+            joints: Arc::new(Joints::default()),
             pool: None,
             witness: TreeId::CATALOG,
             journal: Journal::default(),
@@ -145,6 +148,7 @@ impl World {
         let options = OpenOptions {
             read_only: false,
             memory_bytes: Some(16 << 20),
+            failpoints: Failpoints::new(self.joints.clone()),
         };
         self.pool = Some(Arc::new(Pool::open(vec![member], &options)?));
         Ok(())
@@ -189,8 +193,20 @@ impl World {
         self.digest = super::model::hash_of((self.digest, outcome));
     }
 
-    pub(crate) fn count_fault(&mut self, kind: &'static str) {
-        *self.counts.faults.entry(kind).or_default() += 1;
+    pub(crate) fn count_fault(&mut self, kind: &str) {
+        *self.counts.faults.entry(kind.to_owned()).or_default() += 1;
+    }
+
+    /// What happened, the device's and the joints' own counts included.
+    pub(crate) fn all_counts(&self) -> Counts {
+        let mut counts = self.counts.clone();
+        for (kind, count) in self.media.fault_counts().iter() {
+            counts.faults.insert(format!("{kind:?}"), count);
+        }
+        for (point, count) in self.joints.died() {
+            counts.faults.insert(format!("died {point}"), count);
+        }
+        counts
     }
 
     /// Makes the dataset of a slot; false when the pool is full.

@@ -14,7 +14,7 @@ pub(crate) struct Totals {
     reopenings: u64,
     refused_full: u64,
     undone: u64,
-    faults: BTreeMap<&'static str, u64>,
+    faults: BTreeMap<String, u64>,
 }
 
 impl Totals {
@@ -27,7 +27,7 @@ impl Totals {
         self.refused_full += life.counts.full;
         self.undone += life.counts.lost;
         for (kind, count) in &life.counts.faults {
-            *self.faults.entry(kind).or_default() += count;
+            *self.faults.entry(kind.clone()).or_default() += count;
         }
     }
 

@@ -7,7 +7,8 @@ use crate::world::operation::{Loss, Operation};
 use crate::world::slots::Catalog;
 use crate::world::state::{Checked, Trouble, World, violation};
 use packstone_fs::{Ino, destroy_step};
-use packstone_pool::ErrorKind as PoolErrorKind;
+use packstone_media::{Detachment, FaultKind};
+use packstone_pool::{ErrorKind as PoolErrorKind, Failpoint};
 
 impl World {
     pub(super) fn on_the_whole(&mut self, operation: &Operation) -> Checked {
@@ -74,21 +75,34 @@ impl World {
                 self.loss = loss;
                 self.count_fault("stopped device");
             }
-            Operation::FailReads { count } => {
-                self.media.fail_next_reads(u64::from(count));
-                self.trouble = Trouble::Reads;
-                self.count_fault("failing reads");
+            Operation::Fault { kind, count } => {
+                self.media.inject(kind, u64::from(count));
+                self.trouble = match kind {
+                    FaultKind::ReadError | FaultKind::ShortRead | FaultKind::MisdirectedRead => {
+                        Trouble::Reads
+                    }
+                    FaultKind::Slow => Trouble::None,
+                    _ => Trouble::Writes,
+                };
             }
-            Operation::FailWrites { count } => {
-                self.media.fail_next_writes(u64::from(count));
+            Operation::FillBackingFile => {
+                self.media.fill_backing_file();
                 self.trouble = Trouble::Writes;
-                self.count_fault("failing writes");
             }
-            Operation::FailFlushes { count } => {
-                self.media.fail_next_flushes(u64::from(count));
-                self.trouble = Trouble::Writes;
-                self.count_fault("failing flushes");
+            Operation::Detach { loss, forgets } => {
+                self.media.detach(match forgets {
+                    true => Detachment::LosingUnflushed,
+                    false => Detachment::KeepingUnflushed,
+                });
+                self.trouble = Trouble::Stop;
+                self.loss = loss;
             }
+            Operation::Die { point, skip, loss } => {
+                self.joints.arm(point, skip);
+                self.trouble = Trouble::Stop;
+                self.loss = loss;
+            }
+            Operation::Damage { kind, seed } => self.damage(kind, seed)?,
             _ => {}
         }
         Ok(())
@@ -106,6 +120,10 @@ impl World {
             Ok(found) => Ok(Outcome::Done(found)),
             Err(error) => match error.kind() {
                 PoolErrorKind::Unavailable | PoolErrorKind::ReadOnly => {
+                    self.failed(what, &error)?;
+                    Ok(Outcome::Failed)
+                }
+                PoolErrorKind::Damaged if self.trouble == Trouble::Reads => {
                     self.failed(what, &error)?;
                     Ok(Outcome::Failed)
                 }
@@ -280,7 +298,7 @@ impl World {
     }
 
     /// A clean end and a new beginning: nothing is lost but what nobody holds.
-    fn reopen(&mut self) -> Checked {
+    pub(crate) fn reopen(&mut self) -> Checked {
         self.counts.reopenings += 1;
         for slot in 0..self.slots.len() as u8 {
             let Some(fs) = self.slot_mut(slot).fs.take() else {
@@ -315,6 +333,7 @@ impl World {
         self.pool = None;
         self.lose(loss);
         self.trouble = Trouble::None;
+        self.joints.disarm();
         self.power_goes = false;
         // Now and then it goes again while the pool is being recovered.
         let mut again = match loss {
@@ -322,14 +341,24 @@ impl World {
             _ => None,
         };
         while let Some(changes) = again.take() {
-            self.media.stop_after_changes(changes);
+            if changes % 3 == 0 {
+                let joints = [
+                    Failpoint::AfterReplay,
+                    Failpoint::AfterFreeze,
+                    Failpoint::BetweenSlotCopies,
+                ];
+                self.joints.arm(joints[(changes / 3) as usize % 3], 0);
+            } else {
+                self.media.stop_after_changes(changes);
+            }
             if self.try_open_pool().is_ok() {
                 self.media.clear_faults();
             } else {
-                self.count_fault("stopped device while opening");
+                self.count_fault("died while opening");
                 self.lose(loss);
                 again = (changes > 2).then_some(changes / 2);
             }
+            self.joints.disarm();
         }
         if self.pool.is_none() {
             self.open_pool()?;
@@ -338,6 +367,7 @@ impl World {
     }
 
     fn lose(&mut self, loss: Loss) {
+        self.media.reattach();
         match loss {
             Loss::All => self.media.crash_losing_all(),
             Loss::Nothing => self.media.crash_losing_nothing(),
