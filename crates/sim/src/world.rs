@@ -73,6 +73,9 @@ pub struct Options {
     /// Live each life twice and compare
     #[arg(long)]
     check_determinism: bool,
+    /// End with the first failure
+    #[arg(long)]
+    until_failure: bool,
     /// Seconds for making a failing life short
     #[arg(long, default_value_t = 60)]
     shrink_seconds: u64,
@@ -158,6 +161,9 @@ fn live_all(options: &Options, seeds: Seeds, totals: &Mutex<Totals>) -> bool {
     };
     let work = || {
         while let Some(seed) = seed() {
+            if options.until_failure && !fine.load(Ordering::SeqCst) {
+                return;
+            }
             fine.fetch_and(live_one(options, seed, totals), Ordering::SeqCst);
             let (Ok(mut told), Ok(totals)) = (last_told.lock(), totals.lock()) else {
                 return;

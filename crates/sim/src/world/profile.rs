@@ -132,7 +132,7 @@ pub(crate) fn pick<T: Copy>(random: &mut SmallRng, from: &[T]) -> T {
 impl Profile {
     pub(crate) fn draw(random: &mut SmallRng) -> Profile {
         let segment_bytes = pick(random, &[256 << 10, 256 << 10, 512 << 10, 1 << 20]);
-        let segments = pick(random, &[40u64, 40, 64, 100, 200]);
+        let segments = pick(random, &[64u64, 64, 100, 200]);
         let weighted: Vec<(Kind, u32)> = WEIGHTS
             .iter()
             .filter_map(|(kind, weight)| {
