@@ -90,6 +90,16 @@ const WEIGHTS: [(Kind, u32); 38] = [
     (Kind::Storm, 4),
 ];
 
+/// What a life is about, besides chance.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flavour {
+    Plain,
+    /// Much that does not compress: the pool runs full.
+    Full,
+    /// Directories with thousands of names.
+    Crowd,
+}
+
 /// What a seed draws before its life begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
@@ -146,9 +156,23 @@ impl Profile {
                 (factor > 0).then_some((*kind, weight * factor))
             })
             .collect();
+        let mut weighted = weighted;
+        let flavour = pick(
+            random,
+            &[
+                Flavour::Plain,
+                Flavour::Plain,
+                Flavour::Plain,
+                Flavour::Full,
+                Flavour::Crowd,
+            ],
+        );
+        if flavour == Flavour::Crowd {
+            weighted.push((Kind::Create, 1500));
+        }
         let total = weighted.iter().map(|(_, weight)| weight).sum();
         let often = |random: &mut SmallRng, choices: &[u32]| pick(random, choices);
-        Profile {
+        let mut profile = Profile {
             member_bytes: segments * u64::from(segment_bytes) + (512 << 10),
             segment_bytes,
             slots: pick(random, &[1, 1, 1, 2, 3]),
@@ -171,7 +195,18 @@ impl Profile {
             damage_interval: often(random, &[0, 1500, 4000]),
             kinds: weighted,
             total,
+        };
+        match flavour {
+            Flavour::Plain => {}
+            Flavour::Full => {
+                profile.file_bytes = 8 << 20;
+                profile.write_bytes = 300_000;
+                profile.noise_percent = 100;
+                profile.zero_percent = 0;
+            }
+            Flavour::Crowd => profile.names = 50_000,
         }
+        profile
     }
 
     pub(crate) fn kind(&self, random: &mut SmallRng) -> Kind {
