@@ -6,12 +6,11 @@
 export PATH := $(if $(CARGO_HOME),$(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 HARNESS_RELEASE := $(TARGET)/release/packstone-harness
+SIM_SECONDS ?= 300
 HARNESS_DEBUG := $(TARGET)/debug/packstone-harness
 
 .DEFAULT_GOAL := build
 .PHONY: help setup suites build demo test check bench bugs fuzz posix sim crash-points soak fmt clean
-
-.PHONY: help setup build demo test check bench soak fmt clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +33,10 @@ test: suites ## every test, unattended, with one summary line
 
 posix: suites build ## test suites of others through the mount, in full (POSIX_ARGS='--suite fsx', --quick, --json)
 	@$(HARNESS_RELEASE) posix $(POSIX_ARGS)
+
+sim: setup ## random lives over a failing device: pinned seeds, then fresh ones (SIM_SECONDS=300)
+	@cargo build --locked --profile sim -p packstone-sim
+	@$(TARGET)/sim/packstone-sim run --pinned crates/sim/seeds.txt --fresh --seconds $(SIM_SECONDS) --threads $$(nproc)
 
 check: setup ## formatting, clippy and rustdoc with warnings denied, layout rules, licences
 	@scripts/check.sh
