@@ -47,6 +47,7 @@ impl OpenPool {
         let options = OpenOptions {
             read_only: true,
             memory_bytes: None,
+            failpoints: failpoints::from_environment()?,
         };
         let pool = Pool::open(members, &options).with_context(context)?;
         Ok(OpenPool {

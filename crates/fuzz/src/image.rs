@@ -82,6 +82,7 @@ fn open(media: &Arc<SimulatedMedia>, read_only: bool) -> packstone_pool::Result<
     let options = OpenOptions {
         read_only,
         memory_bytes: Some(MEMORY_BYTES_MIN),
+        ..OpenOptions::default()
     };
     Pool::open(vec![media.clone() as Arc<dyn Media>], &options)
 }

@@ -144,7 +144,7 @@ impl<T: Transport> Worker<T> {
 }
 
 /// Who keeps what went wrong, for `status`.
-trait Notes {
+pub(super) trait Notes {
     fn dataset(&self) -> &str;
     /// Returns the path of the inode, if it is known.
     fn note(&self, ino: Ino, error: &packstone_fs::Error) -> Option<String>;
@@ -159,6 +159,7 @@ impl Notes for Arc<FileSystem> {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         self.note_incident(ino, error, since.unwrap_or_default().as_secs() as i64)
     }
+}
 
 /// Sends a reply; logs it when the kernel does not take it.
 pub(super) fn send_reply(
@@ -177,7 +178,6 @@ pub(super) fn send_reply(
 /// The errno of what `work` does, 0 for success. A panic must not leave the kernel, and with it the program that asked,
 /// waiting for ever.
 pub(super) fn guard(header: &Header, notes: &dyn Notes, work: impl FnOnce() -> Result<(), Failure>) -> i32 {
-
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => 0,
         Ok(Err(failure)) => report(header, notes, &failure),

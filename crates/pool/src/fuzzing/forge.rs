@@ -15,7 +15,7 @@ use crate::lifecycle::OpenOptions;
 use crate::node::{NODE_RAW_BYTES_MAX, Node};
 use crate::pool::Pool;
 use crate::segments::{SEGMENTS_PER_PAGE, SegmentKind, SegmentTable, USAGE_PAGE_BYTES};
-use crate::slot::{SLOTS, Slot, read_slots};
+use crate::slot::{Ring, SLOTS, Slot};
 use crate::stores::{TableStore, TreeStore, decode_location, read_frame, read_node, table_key, unpack};
 use crate::types::{Location, RecordId, SECTOR_BYTES, SegmentId, TreeId};
 use packstone_codec::{Compression, PackedRecord};
@@ -54,7 +54,7 @@ impl Map {
 pub fn map(media: &Arc<dyn Media>) -> crate::Result<Map> {
     let options = OpenOptions {
         read_only: true,
-        memory_bytes: None,
+        ..OpenOptions::default()
     };
     let pool = Pool::open(vec![media.clone()], &options)?;
     let mut batches = Vec::new();
@@ -117,10 +117,11 @@ impl Forge {
     /// Starts on an image whose newest checkpoint is readable.
     pub fn open(media: Arc<dyn Media>) -> Option<Forge> {
         let label = read_label(media.as_ref()).ok()?;
-        let slot = read_slots(media.as_ref(), &label).into_iter().next()?;
+        let slot = Ring::read(media.as_ref(), &label).slots.into_iter().next()?;
         let geometry = Geometry {
             label,
             members: vec![media.clone()],
+            damaged_nodes: Default::default(),
         };
         let (mut usage, pages) = read_usage(&geometry, &slot.usage_index).ok()?;
         let [Some(page)] = pages[..] else { return None };
