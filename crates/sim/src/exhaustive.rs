@@ -31,6 +31,8 @@ use verify::{Depth, verify};
 
 /// Failures after which it is of no use to go on.
 const FAILURES_MAX: usize = 20;
+/// Points of one script tried in one round.
+const POINTS_MAX: usize = 400;
 /// One in so many states gets the full check; one in so many a crash during its recovery.
 const FULL_ONE_IN: u64 = 16;
 const RECOVERY_ONE_IN: u64 = 128;
@@ -146,18 +148,20 @@ impl Exploration<'_> {
                 return;
             }
             let script = &self.scripts[(unit % count) as usize];
-            if let Err(error) = self.explore(script, round) {
-                let line = format!(
+            let began = Instant::now();
+            let points = self.explore(script, round).unwrap_or_else(|error| {
+                self.fail(format!(
                     "{} round {round}: the script itself failed: {error:#}",
                     script.name
-                );
-                self.fail(line);
-            }
-            let states = self.states.load(Ordering::SeqCst);
+                ));
+                0
+            });
             eprintln!(
-                "{:>5} s  {:<22} round {round:<3} {states:>9} states",
+                "{:>5} s  {:<22} round {round:<3} {points:>4} points in {:>6.1} s, {:>9} states in all",
                 self.started.elapsed().as_secs(),
-                script.name
+                script.name,
+                began.elapsed().as_secs_f64(),
+                self.states.load(Ordering::SeqCst)
             );
         }
     }
@@ -169,16 +173,29 @@ impl Exploration<'_> {
             || limit.is_some_and(|limit| self.started.elapsed() >= limit)
     }
 
-    fn explore(&self, script: &Script, round: u64) -> Result<()> {
+    /// Tries every point of one script; answers how many.
+    fn explore(&self, script: &Script, round: u64) -> Result<u64> {
         let recorded = record(script, round)?;
+        if std::env::var("DBG").is_ok() {
+            eprintln!("{} points", recorded.points.len());
+        }
         let mut counts = Counts::default();
         let mut seen = HashMap::new();
         let mut flushes = 0;
         let mut points = 0;
-        for number in 0..recorded.points.len() {
-            if self.options.point.is_some_and(|only| only != number) {
-                continue;
-            }
+        // Making room in a full pool takes thousands of changes: then each round tries others of them.
+        let stride = recorded.points.len().div_ceil(POINTS_MAX).max(1);
+        let numbers = (round as usize % stride..recorded.points.len()).step_by(stride);
+        let numbers: Vec<usize> = match self.options.point {
+            Some(only) => vec![only],
+            None => numbers.collect(),
+        };
+        for number in numbers {
+            ensure!(
+                number < recorded.points.len(),
+                "it has {} points",
+                recorded.points.len()
+            );
             if self.is_over() && self.options.point.is_none() {
                 break;
             }
@@ -199,7 +216,7 @@ impl Exploration<'_> {
         totals.images += counts.images;
         totals.recovery_states += counts.recovery_states;
         *totals.by_script.entry(script.name).or_default() += counts.states + counts.recovery_states;
-        Ok(())
+        Ok(points)
     }
 
     /// Every variant of one point. `seen`: images of what is durable now, and the state each holds.
@@ -214,7 +231,7 @@ impl Exploration<'_> {
     ) {
         let point = &recorded.points[number];
         let variants = Variants::of(&point.device, round << 32 | number as u64);
-        for variant in 0..variants.count(self.options.by_chance) {
+        for variant in 0..variants.count(self.options.by_chance * script.by_chance_of_8 / 8) {
             let asked_for = self.options.subset == Some(variant);
             if self.options.subset.is_some() && !asked_for {
                 continue;
@@ -229,10 +246,10 @@ impl Exploration<'_> {
                 continue;
             }
             counts.images += 1;
-            let one_in = |chance: u64| variant == 0 || asked_for || key % chance == 0;
+            let is_first = variant == 0 || asked_for;
             let depth = Depth {
-                full: one_in(FULL_ONE_IN),
-                recovery: one_in(RECOVERY_ONE_IN),
+                full: is_first || key % FULL_ONE_IN == 0,
+                recovery: (is_first && (number % 4 == 0 || asked_for)) || key % RECOVERY_ONE_IN == 0,
             };
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 let device = crashed(&point.device, &fates);

@@ -16,6 +16,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Smallest there is, so that segments end often.
 pub const SEGMENT_BYTES: u32 = 256 << 10;
@@ -148,9 +149,14 @@ impl Life {
 
     fn observer(&self) -> Observer {
         let (pool, content) = (self.pool.clone(), self.content);
+        let rendered = AtomicU64::new(u64::MAX);
         Arc::new(move || {
-            observe::render(&pool, content)
-                .unwrap_or_else(|error| panic!("the live pool cannot be read: {error:#}"))
+            let newest = pool.last_commit().0;
+            if rendered.swap(newest, Ordering::SeqCst) == newest {
+                return None;
+            }
+            let state = observe::render(&pool, content);
+            Some(state.unwrap_or_else(|error| panic!("the live pool cannot be read: {error:#}")))
         })
     }
 

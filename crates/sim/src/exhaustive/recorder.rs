@@ -25,8 +25,8 @@ pub struct Trace {
     observer: Mutex<Option<Observer>>,
 }
 
-/// Renders what is committed now.
-pub type Observer = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
+/// Renders what is committed now; `None` when nothing was committed since it was last asked.
+pub type Observer = Arc<dyn Fn() -> Option<Vec<u8>> + Send + Sync>;
 
 #[derive(Default)]
 struct Inner {
@@ -71,7 +71,7 @@ impl Trace {
     pub fn observe(&self) -> usize {
         let observer = lock(&self.observer).clone();
         // Without the lock: observing reads through the recorder.
-        let state = observer.map(|observer| observer());
+        let state = observer.and_then(|observer| observer());
         let mut inner = lock(&self.inner);
         if let Some(state) = state
             && inner.states.last().is_none_or(|last| **last != state)

@@ -15,6 +15,8 @@ pub struct Script {
     pub size_bytes: u64,
     /// What its trees hold.
     pub content: Content,
+    /// Share of the variants by chance that it gets.
+    pub by_chance_of_8: u64,
     /// Brings the pool to where the script begins; closed cleanly afterwards. Crashes here are not tried.
     pub prepare: fn(&mut Life) -> Result<()>,
     /// The life whose every moment is tried.

@@ -6,7 +6,7 @@
 //! | a commit or a file more, durable | always |
 //! | every node, record and segment checked; files checked | the first of each point, and one in 16 |
 //! | once more after losing what the further life did not sync | with these |
-//! | crashes during the recovery, each opened and compared | the first of each point, and one in 128 |
+//! | crashes during the recovery, each opened and compared | the first of every fourth point, and one in 128 |
 
 use super::life::{self, DATASET};
 use super::observe::{self, Content};

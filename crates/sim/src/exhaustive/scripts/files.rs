@@ -15,6 +15,7 @@ pub(super) fn scripts() -> Vec<Script> {
         name,
         size_bytes: SIZE_BYTES,
         content: Content::Files,
+        by_chance_of_8: if name == "long-cut" { 1 } else { 8 },
         prepare: a_few_files,
         run,
     };

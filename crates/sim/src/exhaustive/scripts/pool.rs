@@ -8,14 +8,16 @@ use packstone_pool::{BackgroundWork, DatasetState, Stream};
 use rand::Rng;
 
 const ROOMY_BYTES: u64 = 16 << 20;
-/// 22 segments, of which 7 are kept back.
-const TINY_BYTES: u64 = 6 << 20;
+/// 16 segments, the fewest there can be, of which 5 are kept back.
+const TINY_BYTES: u64 = (4 << 20) + (512 << 10);
 
 pub(super) fn scripts() -> Vec<Script> {
     let script = |name, size_bytes, prepare, run| Script {
         name,
         size_bytes,
         content: Content::Records,
+        // A full pool takes longer to look at.
+        by_chance_of_8: if size_bytes == TINY_BYTES { 2 } else { 8 },
         prepare,
         run,
     };
@@ -47,7 +49,7 @@ fn small(life: &mut Life) -> Option<usize> {
 }
 
 fn some_items(life: &mut Life) -> Result<()> {
-    for at in 0..40 {
+    for at in 0..32 {
         let length = small(life);
         life.commit(Stream::Data, &[(&format!("old/{at:03}"), length)])?;
     }
@@ -181,7 +183,7 @@ fn segment_end(life: &mut Life) -> Result<()> {
 
 /// Overwritten until every segment was used, in a pool where they are few.
 fn overwrite(life: &mut Life) -> Result<()> {
-    for round in 0..40 {
+    for round in 0..30 {
         let length = Some(life.random.random_range(50_000..110_000));
         let stream = if round % 3 == 0 {
             Stream::ShortLived
@@ -201,13 +203,13 @@ fn overwrite(life: &mut Life) -> Result<()> {
 
 /// Segments in which little is live any more.
 fn mostly_dead(life: &mut Life) -> Result<()> {
-    for at in 0..60 {
+    for at in 0..32 {
         life.commit(Stream::Data, &[(&format!("large/{at:02}"), Some(50_000))])?;
         let length = small(life);
         life.commit(Stream::Data, &[(&format!("kept/{at:02}"), length)])?;
     }
     life.checkpoint()?;
-    for at in (0..60).filter(|at| at % 5 > 0) {
+    for at in (0..32).filter(|at| at % 5 > 0) {
         life.commit(Stream::Data, &[(&format!("large/{at:02}"), None)])?;
     }
     life.checkpoint()
@@ -235,28 +237,28 @@ fn nearly_full(life: &mut Life) -> Result<()> {
     life.checkpoint()
 }
 
+/// The first commit that finds no room ends the filling: making room in vain takes hundreds of writes.
 fn full(life: &mut Life) -> Result<()> {
-    for round in 0..4 {
-        while life.commit_if_room(Stream::Data, &[(&format!("more/{round}"), Some(60_000))])? {
-            life.sync()?;
-            let length = small(life);
-            if !life.commit_if_room(Stream::Data, &[(&format!("little/{round}"), length)])? {
-                break;
-            }
-            if life.random.random_ratio(1, 2) {
-                break;
-            }
+    for part in 0..8 {
+        let length = Some(life.random.random_range(500..40_000));
+        if !life.commit_if_room(Stream::Data, &[(&format!("more/{part}"), length)])? {
+            break;
         }
+        life.sync()?;
+    }
+    for round in 0..4 {
         life.commit(Stream::Data, &[(&format!("large/{:03}", round * 3), None)])?;
         life.sync()?;
     }
+    let length = small(life);
+    life.commit(Stream::Data, &[("more/1", length)])?;
     life.checkpoint()
 }
 
 /// Full, and every segment has some that is dead.
 fn scattered_and_full(life: &mut Life) -> Result<()> {
     nearly_full(life)?;
-    for at in (0..40).step_by(3) {
+    for at in (0..24).step_by(3) {
         let key = format!("large/{at:03}");
         life.commit(Stream::Data, &[(&key, None)])?;
     }
@@ -265,16 +267,13 @@ fn scattered_and_full(life: &mut Life) -> Result<()> {
 
 /// Commits for which room must be made first: the committer cleans.
 fn clean_when_full(life: &mut Life) -> Result<()> {
-    for round in 0..8 {
-        let key = format!("new/{round}");
-        if !life.commit_if_room(Stream::Data, &[(&key, Some(80_000))])? {
-            life.commit(Stream::Data, &[(&format!("large/{:03}", round * 3 + 1), None)])?;
-        }
-        if round % 2 == 0 {
-            life.sync()?;
-        }
+    for round in 0..4 {
+        life.commit_if_room(Stream::Data, &[(&format!("new/{round}"), Some(60_000))])?;
+        let little = small(life);
+        life.commit(Stream::Data, &[(&format!("large/{:03}", round * 3 + 1), little)])?;
+        life.sync()?;
+        life.step(BackgroundWork::Clean)?;
     }
-    life.step(BackgroundWork::Clean)?;
     life.checkpoint()
 }
 
