@@ -265,4 +265,43 @@ fn check_finds_a_flipped_byte() {
     let outcome = place.run(&["check", "tank"]);
     outcome.fails(5, &["damaged"]);
     assert!(outcome.stdout.contains("\nproblem: "), "{outcome:?}");
+    assert!(
+        outcome.stdout.contains("damaged file: tank/pg:/file bytes "),
+        "{outcome:?}"
+    );
+    // There is one copy: nothing mends that, and nothing is written.
+    place.run(&["check", "tank", "--repair"]).fails(5, &["damaged"]);
+    assert!(
+        fs::read(&member).unwrap() == content,
+        "a repair that can do nothing wrote"
+    );
+    content[at] ^= 1;
+    // A damaged copy of the label, on the other hand, can be written from the other.
+    content[80] ^= 1;
+    fs::write(&member, &content).unwrap();
+    let outcome = place.run(&["check", "tank", "--repair", "--dry-run"]);
+    outcome.fails(5, &["damaged"]);
+    assert!(
+        outcome.stdout.contains("repair: write the label at the front"),
+        "{outcome:?}"
+    );
+    assert!(fs::read(&member).unwrap() == content, "a dry run wrote");
+    let outcome = place.run(&["check", "tank", "--repair"]);
+    outcome.succeeds();
+    assert!(
+        outcome.stdout.contains("repaired: write the label at the front"),
+        "{outcome:?}"
+    );
+    place.run(&["check", "tank"]).succeeds();
+    // A healthy pool is not touched.
+    let healthy = fs::read(&member).unwrap();
+    let outcome = place.run(&["check", "tank", "--repair", "--json"]).json();
+    assert_eq!(
+        (&outcome["repairs"], &outcome["repaired"]),
+        (&serde_json::json!([]), &serde_json::json!(false))
+    );
+    assert!(
+        fs::read(&member).unwrap() == healthy,
+        "a healthy pool was written to"
+    );
 }
