@@ -91,6 +91,15 @@ fn git(place: &Place, arguments: &[&str], paths: &[&Path]) -> Result<String> {
     let mut command = tool::command("git")?;
     // What this user has configured must not matter, nor who owns the directories.
     command.env("HOME", &place.home).env("GIT_CONFIG_NOSYSTEM", "1");
+    // Set where this runs from a hook of git.
+    for variable in [
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_INDEX_FILE",
+        "GIT_OBJECT_DIRECTORY",
+    ] {
+        command.env_remove(variable);
+    }
     command.envs([
         ("GIT_CONFIG_COUNT", "1"),
         ("GIT_CONFIG_KEY_0", "safe.directory"),
