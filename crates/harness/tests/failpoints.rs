@@ -18,7 +18,9 @@ fn content(number: u32) -> Vec<u8> {
     let mut state = u64::from(number) + 1;
     (0..FILE_BYTES)
         .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 56) as u8
         })
         .collect()
@@ -84,7 +86,10 @@ fn synced_files_survive_aborts_in_the_log() -> Result<()> {
         mount_armed(&mounted, failpoints)?;
         let before = acknowledged;
         acknowledged = write_until_abort(&mounted, before)?;
-        ensure!(acknowledged > before, "nothing was acknowledged before {failpoints}");
+        ensure!(
+            acknowledged > before,
+            "nothing was acknowledged before {failpoints}"
+        );
         verify(&mounted, acknowledged)?;
     }
     mounted.finish()

@@ -12,6 +12,7 @@ fn open_to_read(media: &Arc<SimulatedMedia>) -> Result<Pool> {
         &OpenOptions {
             read_only: true,
             memory_bytes: Some(MEMORY_BYTES_MIN),
+            ..OpenOptions::default()
         },
     )
 }
