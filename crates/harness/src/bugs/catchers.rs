@@ -73,6 +73,8 @@ pub(super) const CATCHERS: [Catcher; 4] = [
             "packstone-sim",
             "--",
             "exhaustive",
+            "--threads",
+            "2",
         ],
     },
     Catcher {
@@ -88,6 +90,11 @@ pub(super) const CATCHERS: [Catcher; 4] = [
             "run",
             "--seeds",
             "0..100000",
+            "--threads",
+            "2",
+            "--until-failure",
+            "--shrink-seconds",
+            "0",
         ],
     },
 ];
@@ -145,7 +152,10 @@ fn complaint(line: &str) -> Option<String> {
     {
         return Some(test.to_owned());
     }
-    let failure = line.strip_prefix("FAILED ")?;
+    let failure = line.strip_prefix("FAILED ").or_else(|| {
+        let (seed, failure) = line.split_once(" fails at operation ")?;
+        seed.starts_with("seed ").then_some(failure)
+    })?;
     Some(failure.chars().take(100).collect())
 }
 
