@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use packstone_harness::fixture::{self, DATASET, Mounted};
-use packstone_harness::process;
+use packstone_harness::{packstone, process};
 
 /// Files written at most; the daemon must have aborted long before.
 const FILES_MAX: u32 = 400;
@@ -47,7 +47,11 @@ fn mount_armed(mounted: &Mounted, failpoints: &str) -> Result<()> {
 /// Recovers with a daemon that is not armed, and looks at the first `acknowledged` files; the one after may be anything that
 /// begins as it was written.
 fn verify(mounted: &Mounted, acknowledged: u32) -> Result<()> {
-    mounted.recover()?;
+    // A daemon that was closing has taken its mount away before it aborted.
+    if packstone::is_mounted(&mounted.mountpoint) {
+        packstone::detach(&mounted.mountpoint)?;
+    }
+    mounted.pool.mount_again(DATASET, &mounted.mountpoint)?;
     for number in 0..acknowledged {
         let bytes = fs::read(mounted.path(format!("file{number}")))
             .with_context(|| format!("file{number} of {acknowledged} that were synced"))?;

@@ -176,9 +176,6 @@ impl Exploration<'_> {
     /// Tries every point of one script; answers how many.
     fn explore(&self, script: &Script, round: u64) -> Result<u64> {
         let recorded = record(script, round)?;
-        if std::env::var("DBG").is_ok() {
-            eprintln!("{} points", recorded.points.len());
-        }
         let mut counts = Counts::default();
         let mut seen = HashMap::new();
         let mut flushes = 0;

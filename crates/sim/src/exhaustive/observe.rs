@@ -85,6 +85,9 @@ fn files(out: &mut Vec<u8>, pool: &Arc<Pool>, dataset: &str) -> Result<()> {
         let mut entries = fs.read_directory(ino, 0, usize::MAX)?;
         entries.sort_by(|a, b| b.name.cmp(&a.name));
         for entry in entries {
+            if matches!(entry.name.as_slice(), b"." | b"..") {
+                continue;
+            }
             let path = [&path, entry.name.as_slice(), b"/"].concat();
             waiting.push((entry.ino, path));
         }

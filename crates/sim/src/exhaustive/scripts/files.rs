@@ -334,7 +334,7 @@ fn files_and_checkpoints(life: &mut Life) -> Result<()> {
         life.fs()?
             .unlink(&now, Ino::ROOT, format!("new {round}").as_bytes())?;
         life.fs()?.forget(new, 1);
-        life.fsync(ino)?;
+        life.fsync(Ino::ROOT)?;
         life.step(BackgroundWork::Flush)?;
     }
     Ok(())
