@@ -36,9 +36,11 @@ for target in "${targets[@]}"; do
     dirs=("$OUT/corpus/$target" "$OUT/seeds/$target")
     [ -d "fuzz/regressions/$target" ] && dirs+=("fuzz/regressions/$target")
     case $target in batch | node | usage_page | tables | session) longest=16384 ;; *) longest=4096 ;; esac
-    [ "$target" = image ] && longest=256
+    more=()
+    # Several changes to one image from the start, not one at first.
+    [ "$target" = image ] && longest=256 && more=(-len_control=0)
     if ! PACKSTONE_FUZZ_TARGET=$target "$FUZZER" -max_total_time="$SECONDS_EACH" -timeout=25 -rss_limit_mb=1024 \
-        -max_len="$longest" -print_final_stats=1 -artifact_prefix="$OUT/found/$target/" "${dirs[@]}" \
+        -max_len="$longest" "${more[@]}" -print_final_stats=1 -artifact_prefix="$OUT/found/$target/" "${dirs[@]}" \
         >"$OUT/logs/$target.log" 2>&1; then
         found+=("$target")
     fi

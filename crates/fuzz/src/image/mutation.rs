@@ -207,3 +207,97 @@ fn forge_pair(input: &mut Input<'_>, kind: u8, map: &Map, forge: &mut Forge) -> 
         },
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DATASET, SECTOR_BYTES, SIZE_BYTES, base, open};
+    use super::*;
+
+    type Forgery = fn(&mut Forge, &Map) -> Option<()>;
+
+    /// Every way to forge, changing nothing.
+    const FORGERIES: [(&str, Forgery); 9] = [
+        ("label", |forge, _| forge.label(&mut |_| ())),
+        ("batch", |forge, map| {
+            forge.batch(*map.batches.last()?, &mut |_| ())
+        }),
+        ("operations", |forge, map| {
+            let mut batches = map.batches.iter();
+            batches.find_map(|batch| forge.operations(*batch, 0, &mut |_| ()))
+        }),
+        ("table node", |forge, _| {
+            forge.table_node(3, &mut |count| count / 2, &mut |_| ())
+        }),
+        ("tree node", |forge, map| {
+            forge.tree_node(map, 1, 3, &mut |count| count / 2, &mut |_| ())
+        }),
+        ("pair", |forge, map| {
+            forge.pair(map, 1, &mut |count| count / 2, &mut |_, _, _| ())
+        }),
+        ("record", |forge, map| {
+            forge.record(*map.records.get(5)?, &mut |_| ())
+        }),
+        ("frame", |forge, map| {
+            forge.frame(*map.records.get(7)?, &mut |_| ())
+        }),
+        ("place", |forge, map| {
+            forge.place(*map.records.get(9)?, &mut |_| ())
+        }),
+    ];
+
+    fn forged(
+        number: usize,
+        forgery: Forgery,
+        edit_slot: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> Arc<SimulatedMedia> {
+        let base = base(number);
+        let media = Arc::new(SimulatedMedia::from_snapshot(&base.image, SECTOR_BYTES));
+        let mut forge = Forge::open(media.clone()).expect("the image is whole and has a free segment");
+        forgery(&mut forge, &base.map).expect("can be forged");
+        forge.finish(&mut |_| (), edit_slot).expect("has room");
+        media.flush().expect("flushes");
+        media
+    }
+
+    #[test]
+    fn a_forgery_that_changes_nothing_leaves_a_sound_image() {
+        for number in 0..SIZE_BYTES.len() {
+            for (name, forgery) in FORGERIES {
+                let media = forged(number, forgery, &mut |_| ());
+                for read_only in [true, false] {
+                    let pool =
+                        open(&media, read_only).unwrap_or_else(|error| panic!("{number}, {name}: {error}"));
+                    let report = packstone_pool::check(&pool, &mut |_, _| {}).expect("checks");
+                    assert_eq!(report.problems, Vec::<String>::new(), "image {number}, {name}");
+                    let files =
+                        packstone_fs::check(&Arc::new(pool), DATASET, &mut |_, _| {}).expect("checks files");
+                    // A record packed anew may be longer or shorter than its file says.
+                    let mut problems = files.problems.iter();
+                    let lie =
+                        problems.find(|problem| name != "record" || !problem.contains("bytes are stored"));
+                    assert_eq!(lie, None, "image {number}, {name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_forged_is_what_the_pool_sees() {
+        for number in 0..SIZE_BYTES.len() {
+            // The segment of the first cursor.
+            let media = forged(number, |_, _| Some(()), &mut |slot| slot[61..65].fill(0x77));
+            let error = open(&media, true)
+                .err()
+                .expect("the slot names an impossible place");
+            assert_eq!(error.kind(), packstone_pool::ErrorKind::Damaged);
+            assert!(error.to_string().contains("impossible places"), "{error}");
+            let forgery: Forgery = |forge, map| forge.record(*map.records.first()?, &mut |raw| raw.push(1));
+            let pool = open(&forged(number, forgery, &mut |_| ()), true).expect("opens");
+            let first = base(number).map.records[0];
+            assert!(
+                pool.read_records(&[first])
+                    .is_ok_and(|found| found[0].last() == Some(&1))
+            );
+        }
+    }
+}
