@@ -17,7 +17,7 @@ mod usage;
 pub(crate) use usage::read_usage;
 
 use crate::cache::PlaceKey;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::log::plan_group;
 use crate::node::Node;
 use crate::node_writer::{NodeWriter, Promise};
@@ -121,6 +121,9 @@ impl Pool {
             }
             Err(error) => {
                 let mut state = self.state.write();
+                if error.kind() != ErrorKind::NoSpace {
+                    state.checkpoint_failure = Some((error.kind(), error.to_string()));
+                }
                 for segment in &writer.opened {
                     state.segments.give_back(*segment);
                 }
@@ -246,6 +249,7 @@ impl Pool {
         *stable = applied.stable;
         let mut state = self.state.write();
         state.frozen = None;
+        state.checkpoint_failure = None;
         state.covered_below = freeze.next_batch;
         state.publishes += 1;
         state.table_bytes = applied.table_bytes;
