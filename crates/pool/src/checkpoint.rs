@@ -19,7 +19,7 @@ pub(crate) use usage::read_usage;
 pub(crate) use usage::{decode_index as decode_usage_index, encode_index as encode_usage_index};
 
 use crate::cache::PlaceKey;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::failpoint::Failpoint;
 use crate::log::plan_group;
 use crate::node::Node;
@@ -124,6 +124,9 @@ impl Pool {
             }
             Err(error) => {
                 let mut state = self.state.write();
+                if error.kind() != ErrorKind::NoSpace {
+                    state.checkpoint_failure = Some((error.kind(), error.to_string()));
+                }
                 for segment in &writer.opened {
                     state.segments.give_back(*segment);
                 }
@@ -260,6 +263,7 @@ impl Pool {
         *stable = applied.stable;
         let mut state = self.state.write();
         state.frozen = None;
+        state.checkpoint_failure = None;
         state.covered_below = freeze.next_batch;
         state.publishes += 1;
         state.table_bytes = applied.table_bytes;

@@ -29,7 +29,10 @@ use packstone_codec::{Compression, PackedRecord};
 const BATCH_BYTES_MAX: u32 = 4 << 20;
 
 /// Longest chunk of operations: a full one, and one more operation with the longest key and value.
-const OPERATIONS_BYTES_MAX: u32 = 84 << 10;
+pub(crate) const OPERATIONS_BYTES_MAX: u32 = 84 << 10;
+
+/// How many bytes of operations a byte of a batch may unfold into: bounds the memory that replay takes for a log.
+pub(crate) const UNFOLDING_MAX: u64 = 64;
 
 /// Position of the log; owned by whoever holds the log lock.
 pub(crate) struct LogWriter {
@@ -165,7 +168,10 @@ impl Planner<'_> {
     }
 
     fn place_operations(&mut self, chunk: &[u8]) {
-        let packed = PackedRecord::pack(chunk, Compression::default());
+        let mut packed = PackedRecord::pack(chunk, Compression::default());
+        if chunk.len() as u64 > UNFOLDING_MAX * u64::from(packed.packed_bytes()) {
+            packed = PackedRecord::pack(chunk, Compression::None);
+        }
         let stream = self.open.unwrap_or(0);
         self.batch_for(stream, packed.packed_bytes() + 5)
             .push_operations(packed.frame());

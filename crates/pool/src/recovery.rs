@@ -16,6 +16,7 @@ use crate::batch::{Batch, BatchKind, EntryKind, HEADER_BYTES, Header};
 use crate::catalog::dataset_tree;
 use crate::error::{Error, ErrorKind, Result};
 use crate::geometry::Geometry;
+use crate::log::{OPERATIONS_BYTES_MAX, UNFOLDING_MAX};
 use crate::pool::Stable;
 use crate::segments::SegmentKind;
 use crate::slot::{Cursor, Slot};
@@ -25,8 +26,6 @@ use crate::transaction::{KEY_BYTES_MAX, Operation, VALUE_BYTES_MAX};
 use crate::types::{Location, NUMBER_MAX, RecordId, SECTOR_BYTES, SegmentId, TreeId};
 
 const OPERATION: &str = "recover pool";
-/// Bound for unpacking a chunk of operations: a few operations with the longest values.
-const CHUNK_RAW_BYTES_MAX: u32 = 1 << 20;
 /// Longest commit group that is believed: it is held in memory until its last batch is found.
 const GROUP_BYTES_MAX: u64 = 1 << 30;
 
@@ -226,11 +225,19 @@ impl Replay<'_> {
                 }
             }
         }
+        let mut unfolded_bytes = 0;
         for chunk in batch
             .operation_chunks()
             .map_err(|m| Error::malformed(OPERATION, "a batch", m))?
         {
-            let raw = unpack(chunk, CHUNK_RAW_BYTES_MAX)?;
+            let raw = unpack(chunk, OPERATIONS_BYTES_MAX)?;
+            unfolded_bytes += raw.len() as u64;
+            if unfolded_bytes > UNFOLDING_MAX * u64::from(batch.header.total_bytes) {
+                return Err(Error::damaged(
+                    OPERATION,
+                    "the log holds operations that unfold into more than any pool writes",
+                ));
+            }
             for operation in
                 Operation::decode_chunk(&raw).map_err(|m| Error::malformed(OPERATION, "a batch", m))?
             {

@@ -115,6 +115,7 @@ impl Pool {
             let verdict = {
                 let state = self.state.read();
                 state.require_writable("commit")?;
+                self.refuse_without_end(&state)?;
                 verdict(&state, segment_bytes, bytes, may_use_reserve)
             };
             match verdict {
@@ -148,6 +149,24 @@ impl Pool {
             ErrorKind::NoSpace,
             "commit",
             format!("pool {} is full: delete something, or grow the pool", self.name()),
+        ))
+    }
+
+    /// While checkpoints fail (a damaged node in their way), changes pile up in memory and in the log. That ends here.
+    fn refuse_without_end(&self, state: &State) -> Result<()> {
+        let Some((kind, reason)) = &state.checkpoint_failure else {
+            return Ok(());
+        };
+        let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.memory_bytes());
+        if ((state.active.memory_bytes() + frozen) as u64) < self.memory_bytes / 2 {
+            return Ok(());
+        }
+        Err(Error::new(
+            *kind,
+            "commit",
+            format!(
+                "checkpoints fail ({reason}), and what waits for one fills its share of memory: unmount and run packstone check"
+            ),
         ))
     }
 

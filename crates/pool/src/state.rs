@@ -133,6 +133,8 @@ pub(crate) struct State {
     pub publishes: u64,
     /// Checkpoints written since the pool was opened.
     pub checkpoints: u64,
+    /// Why the last checkpoint failed, if it was not for want of room.
+    pub checkpoint_failure: Option<(ErrorKind, String)>,
     /// Why nothing is written any more.
     pub stopped: Option<String>,
     pub closed: bool,
@@ -158,6 +160,7 @@ impl State {
             written: WrittenBytes::default(),
             publishes: 0,
             checkpoints: 0,
+            checkpoint_failure: None,
             stopped: None,
             closed: false,
         }

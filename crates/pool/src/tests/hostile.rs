@@ -443,3 +443,100 @@ fn pools_with_more_segments_than_can_be_counted_are_refused() {
     let huge = plan(100 << 40, None).expect("chooses larger segments");
     assert!(huge.segment_bytes > 16 << 20, "{huge:?}");
 }
+
+/// Operations that unfold without end: replay keeps what it unfolds in memory.
+#[test]
+fn a_log_that_unfolds_without_end_is_refused() {
+    let mut world = lived_in();
+    world.sync().expect("syncs");
+    let (cursor, epoch, next_batch) = {
+        let log = world.pool.log.lock();
+        (log.cursors[0], log.epoch, log.next_batch)
+    };
+    let mut chunk = Vec::new();
+    for number in 0..1u64 {
+        crate::transaction::Operation::Put(world.tree, number.to_be_bytes().to_vec(), vec![0; 64 << 10])
+            .encode(&mut chunk);
+    }
+    let packed = PackedRecord::pack(&chunk, Compression::default());
+    assert!(packed.packed_bytes() < 500, "{} bytes", packed.packed_bytes());
+    for (chunks, is_refused) in [(3, false), (100, true)] {
+        let media = Arc::new(world.media.fork());
+        let mut batch =
+            crate::batch::BatchBuilder::new(BatchKind::Log, 0, cursor.segment, cursor.offset_bytes);
+        (0..chunks).for_each(|_| batch.push_operations(packed.frame()));
+        batch.close();
+        batch.header.epoch = epoch;
+        batch.header.sequence = next_batch;
+        batch.header.group_end = true;
+        let segment = u64::from(cursor.segment.0) * u64::from(SEGMENT_BYTES);
+        let at = LABEL_AREA_BYTES + segment + u64::from(cursor.offset_bytes);
+        write_at(&media, at, &batch.encode(world.pool.pool_tag));
+        let opened = open(&media);
+        assert_eq!(opened.is_err(), is_refused, "{chunks} chunks");
+        if let Err(error) = opened {
+            assert!(error.to_string().contains("unfold"), "{error}");
+        }
+    }
+}
+
+/// Values that compress well are written so that replay believes them.
+#[test]
+fn what_compresses_well_is_replayed() {
+    let mut world = lived_in();
+    let mut transaction = world.pool.begin();
+    for number in 0..40u64 {
+        transaction.put(
+            world.tree,
+            &[b"zz".as_slice(), &number.to_be_bytes()].concat(),
+            &vec![0; 64 << 10],
+        );
+    }
+    let commit = world.pool.commit(transaction).expect("commits");
+    world.pool.sync(commit).expect("syncs");
+    world.media.crash_losing_all();
+    let pool = open(&world.media).expect("opens");
+    let key = [b"zz".as_slice(), &39u64.to_be_bytes()].concat();
+    let value = pool.get(world.tree, &key).expect("reads").expect("is there");
+    assert_eq!(value.len(), 64 << 10);
+    world.will_crash = false;
+}
+
+/// A node that no checkpoint can read: changes are refused before they fill the memory, and taken again when it is mended.
+#[test]
+fn checkpoints_that_fail_for_ever_do_not_fill_the_memory() {
+    let mut world = World::new(17, 64 << 20);
+    world.will_crash = false;
+    for _ in 0..800 {
+        world.commit().expect("commits");
+    }
+    world.pool.close().expect("closes");
+    world.pool = open(&world.media).expect("opens");
+    world
+        .media
+        .fail_reads_in(LABEL_AREA_BYTES..world.media.size_bytes() - LABEL_AREA_BYTES);
+    let put = |number: u64| {
+        let mut transaction = world.pool.begin();
+        let key = [b"key/zz".as_slice(), &number.to_be_bytes()].concat();
+        transaction.put(world.tree, &key, &vec![7; 60_000]);
+        world.pool.commit(transaction)
+    };
+    let mut taken = 0u64;
+    let refused = loop {
+        match put(taken) {
+            Ok(_) => taken += 1,
+            Err(error) => break error,
+        }
+        assert!(taken < 1000, "changes pile up without end");
+    };
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert!(refused.to_string().contains("checkpoints fail"), "{refused}");
+    let bytes = taken * 60_000;
+    assert!(
+        bytes > MEMORY_BYTES_MIN / 8 && bytes < MEMORY_BYTES_MIN,
+        "{bytes} bytes taken"
+    );
+    world.media.clear_faults();
+    world.pool.checkpoint_now().expect("checkpoints");
+    put(taken).expect("commits again");
+}
