@@ -25,6 +25,15 @@ pub(crate) struct Overlay {
     pub trees: BTreeMap<TreeId, TreeChanges>,
     memory_bytes: usize,
     tree_changes: usize,
+    long_value_bytes: usize,
+}
+
+/// Shorter values are covered by what a change is taken to cost.
+const LONG_VALUE_BYTES: usize = 512;
+
+/// What a value takes in its tree beyond what every change is taken to cost.
+fn long_bytes(value: Option<&Vec<u8>>) -> usize {
+    value.map_or(0, Vec::len).saturating_sub(LONG_VALUE_BYTES)
 }
 
 impl Overlay {
@@ -42,6 +51,11 @@ impl Overlay {
         self.tree_changes + self.table.len()
     }
 
+    /// Bytes of long values, which will take room in the trees far beyond what their number tells.
+    pub(crate) fn long_value_bytes(&self) -> u64 {
+        self.long_value_bytes as u64
+    }
+
     pub(crate) fn set_record(&mut self, id: RecordId, location: Option<Location>) {
         if self.table.insert(id, location).is_none() {
             self.memory_bytes += ENTRY_MEMORY_BYTES;
@@ -50,10 +64,13 @@ impl Overlay {
 
     pub(crate) fn set_pair(&mut self, tree: TreeId, key: Vec<u8>, value: Option<Vec<u8>>) {
         let added = key.len() + value.as_ref().map_or(0, Vec::len);
+        self.long_value_bytes += long_bytes(value.as_ref());
         let changes = self.trees.entry(tree).or_default();
         match changes.entry(key) {
             std::collections::btree_map::Entry::Occupied(mut entry) => {
-                let removed = entry.insert(value).map_or(0, |value| value.len());
+                let replaced = entry.insert(value);
+                self.long_value_bytes -= long_bytes(replaced.as_ref());
+                let removed = replaced.map_or(0, |value| value.len());
                 self.memory_bytes = (self.memory_bytes + added).saturating_sub(entry.key().len() + removed);
             }
             std::collections::btree_map::Entry::Vacant(entry) => {

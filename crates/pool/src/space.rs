@@ -49,9 +49,10 @@ pub(crate) fn reserve_segments(count: u32) -> u32 {
 
 /// Bytes that are or will be live, once all that waits is written.
 fn used_bytes(state: &State) -> u64 {
-    let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.change_count());
-    let changes = (state.active.change_count() + frozen) as u64;
-    state.segments.live_bytes() + state.group.bytes + changes * CHANGE_BYTES
+    let frozen = state.frozen.as_ref();
+    let changes = state.active.change_count() + frozen.map_or(0, |frozen| frozen.change_count());
+    let values = state.active.long_value_bytes() + frozen.map_or(0, |frozen| frozen.long_value_bytes());
+    state.segments.live_bytes() + state.group.bytes + changes as u64 * CHANGE_BYTES + values
 }
 
 /// Segments that the next checkpoint may need at worst, with so many changes more.
@@ -63,7 +64,7 @@ pub(crate) fn checkpoint_segments(state: &State, segment_bytes: u32, more_change
     let rewritten = (nodes
         .saturating_add(nodes / 4)
         .saturating_add(state.active.memory_bytes() as u64))
-    .min(changes * 2 * NODE_BYTES_MAX as u64);
+    .min(changes * 2 * NODE_BYTES_MAX as u64 + state.active.long_value_bytes());
     let usage = u64::from(state.segments.page_count() + 1) * 4608;
     (rewritten + usage).div_ceil(u64::from(segment_bytes)) as u32 + 1
 }

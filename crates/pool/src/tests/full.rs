@@ -67,3 +67,39 @@ fn deletes_synced_one_by_one_never_run_out_of_room() {
     assert_eq!(pool.get(tree, &key(0)).expect("gets"), None);
     pool.close().expect("closes");
 }
+
+/// A value may be thousands of times as long as an ordinary one, and waits in memory until a checkpoint stores it.
+#[test]
+fn long_values_fill_the_pool_without_using_up_the_reserve() {
+    let media = Arc::new(SimulatedMedia::new(24 << 20));
+    create(&media);
+    let pool = open(&media).expect("opens");
+    let tree = pool
+        .create_dataset("data", Properties::new())
+        .expect("creates")
+        .tree;
+    let mut count = 0;
+    let full = loop {
+        let mut transaction = pool.begin();
+        transaction.put(tree, &key(count), &content(count, 60_000));
+        match pool.commit(transaction) {
+            Ok(_) => count += 1,
+            Err(error) => break error,
+        }
+        assert!(count < 1000, "more was written than fits");
+    };
+    assert_eq!(full.kind(), ErrorKind::NoSpace, "{full}");
+    pool.checkpoint_now()
+        .expect("what was admitted has room in the trees");
+    for at in 0..count {
+        let mut transaction = pool.begin();
+        transaction.delete(tree, &key(at));
+        transaction.may_use_reserve();
+        let commit = pool
+            .commit(transaction)
+            .unwrap_or_else(|error| panic!("delete {at} of {count}: {error}"));
+        pool.sync(commit)
+            .unwrap_or_else(|error| panic!("sync {at}: {error}"));
+    }
+    pool.close().expect("closes");
+}

@@ -118,13 +118,26 @@ impl World {
             }
             (Err(error), expected) => violation(
                 format!("{what}: {:?} where {:?} is right", error.kind(), expected.err()),
-                format!("{error} ({:?})", error.source),
+                format!("{error}; {}", self.room()),
             ),
             (Ok(_), Err(expected)) => violation(
                 format!("{what}: done where {expected:?} is right"),
                 "it went through",
             ),
         }
+    }
+
+    /// How full the pool is, for messages.
+    pub(crate) fn room(&self) -> String {
+        let found = self.pool().statistics();
+        format!(
+            "of {} segments {} are free; {} bytes are live, {} of them index, {} can be written",
+            found.capacity_bytes / u64::from(self.profile.segment_bytes),
+            found.free_bytes / u64::from(self.profile.segment_bytes),
+            found.live_bytes,
+            found.index_bytes,
+            found.available_bytes,
+        )
     }
 
     /// The device failed: is that what was asked for?

@@ -131,7 +131,7 @@ impl World {
                     self.counts.full += 1;
                     Ok(Outcome::Full)
                 }
-                kind => violation(format!("{what}: {kind:?}"), error.to_string()),
+                kind => violation(format!("{what}: {kind:?}"), format!("{error}; {}", self.room())),
             },
         }
     }
