@@ -1,9 +1,9 @@
 //! Members as the command line sees them: paths of files and block devices, opened through `packstone_media`.
 
 use crate::failure::Failure;
-use crate::state::PoolEntry;
+use crate::state::{LossyMember, PoolEntry};
 use anyhow::Context;
-use packstone_media::{Access, FileMedia, Media, MediaErrorKind};
+use packstone_media::{Access, FileMedia, LossyMedia, LossyOptions, Media, MediaErrorKind};
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -94,8 +94,32 @@ pub fn open_all(entry: &PoolEntry, access: Access) -> anyhow::Result<Vec<Arc<dyn
     entry
         .members
         .iter()
-        .map(|member| open(&member.path, access))
+        .map(|member| {
+            let media = open(&member.path, access)?;
+            match member.lossy {
+                Some(lossy) => Ok(make_lossy(media, lossy)),
+                None => Ok(media),
+            }
+        })
         .collect()
+}
+
+/// Wraps a member so that what is not flushed dies with this process. Tests kill daemons on such members; every process
+/// draws its own numbers, so that one seed does not mean the same write-backs in every life of a pool.
+pub fn make_lossy(media: Arc<dyn Media>, lossy: LossyMember) -> Arc<dyn Media> {
+    let write_back_seed = lossy
+        .write_back_seed
+        .map(|seed| seed ^ (u64::from(std::process::id()) << 32));
+    let options = LossyOptions {
+        write_back_seed,
+        ..LossyOptions::default()
+    };
+    tracing::warn!(
+        member = media.description(),
+        write_back_seed,
+        "a lossy member, for tests only: what is not flushed dies with this process"
+    );
+    Arc::new(LossyMedia::new(media, options))
 }
 
 /// Opens one member.

@@ -46,6 +46,16 @@ pub struct MemberEntry {
     pub path: PathBuf,
     /// `create` made this file, so `destroy` removes it.
     pub created_file: bool,
+    /// Unflushed writes die with the process that has the pool open: for tests only. `import` does not know of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lossy: Option<LossyMember>,
+}
+
+/// How a lossy member forgets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LossyMember {
+    /// With a seed some unflushed sectors reach the member early, out of order and torn.
+    pub write_back_seed: Option<u64>,
 }
 
 impl StateDirectory {

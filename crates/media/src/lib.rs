@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   pool ──► dyn Media ──┬── FileMedia        a regular file or a block device
-//!                        └── SimulatedMedia   memory, with the crashes and faults of a real device
+//!                        ├── SimulatedMedia   memory, with the crashes and faults of a real device
+//!                        └── LossyMedia       around another: what was not flushed dies with the process; for tests
 //! ```
 //!
 //! [`Media`] is a small trait of bytes and offsets; nothing above it sees a file descriptor, so that mirrors,
@@ -32,6 +33,7 @@ mod aligned;
 mod counters;
 mod error;
 mod file;
+mod lossy;
 mod media;
 mod simulated;
 
@@ -39,5 +41,6 @@ pub use aligned::AlignedBuffer;
 pub use counters::MediaCounters;
 pub use error::{MediaError, MediaErrorKind, Result};
 pub use file::{Access, CreateMode, FileMedia};
+pub use lossy::{LossyMedia, LossyOptions};
 pub use media::{Media, SECTOR_BYTES};
 pub use simulated::{CrashModel, Fate, SectorWrite, SimulatedImage, SimulatedMedia};

@@ -32,7 +32,7 @@ use crate::media::{Media, SECTOR_BYTES, check_request};
 pub use crash::{CrashModel, Fate, SectorWrite};
 pub use image::SimulatedImage;
 
-use crash::Random;
+pub(crate) use crash::Random;
 use faults::Faults;
 use state::State;
 

@@ -11,7 +11,7 @@ use crate::member::{self, MemberPath};
 use crate::names::{PoolName, parse_assignments, parse_size};
 use crate::output::{emit_facts, format_bytes};
 use crate::pool_properties;
-use crate::state::{MemberEntry, PoolEntry, StateDirectory, hexadecimal};
+use crate::state::{LossyMember, MemberEntry, PoolEntry, StateDirectory, hexadecimal};
 use anyhow::Context;
 use packstone_media::{Access, AlignedBuffer, CreateMode, FileMedia, Media};
 use packstone_pool::{CreateOptions, MEMBER_BYTES_MIN, MemberContent, Pool};
@@ -46,6 +46,10 @@ pub struct Arguments {
     /// Overwrite whatever the member holds
     #[arg(long)]
     force: bool,
+    /// For tests only: unflushed writes live in the memory of whoever has the pool open, so that killing it is a power cut.
+    /// With a seed some of them reach the member early, out of order and torn
+    #[arg(long, value_name = "SEED", hide = true, num_args = 0..=1, require_equals = true)]
+    lossy_member: Option<Option<u64>>,
     /// Print facts as JSON
     #[arg(long)]
     json: bool,
@@ -245,7 +249,14 @@ fn write_label_and_entry(
         segment_bytes: None,
         properties,
     };
-    Pool::create(std::slice::from_ref(media), &options)
+    let lossy = arguments
+        .lossy_member
+        .map(|write_back_seed| LossyMember { write_back_seed });
+    let media = match lossy {
+        Some(lossy) => member::make_lossy(media.clone(), lossy),
+        None => media.clone(),
+    };
+    Pool::create(std::slice::from_ref(&media), &options)
         .with_context(|| format!("create pool '{}' on {}", arguments.pool, path.display()))?;
     let entry = PoolEntry {
         name: arguments.pool.to_string(),
@@ -253,6 +264,7 @@ fn write_label_and_entry(
         members: vec![MemberEntry {
             path: path.to_path_buf(),
             created_file,
+            lossy,
         }],
     };
     state.write_entry(&entry)?;

@@ -77,6 +77,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         members: vec![MemberEntry {
             path: path.clone(),
             created_file: false,
+            lossy: None,
         }],
     };
     state.write_entry(&entry)?;

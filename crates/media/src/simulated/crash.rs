@@ -135,12 +135,13 @@ impl RandomFates {
 /// A small generator of pseudo-random numbers: splitmix64 (Steele, Lea and Flood, "Fast splittable
 /// pseudorandom number generators", 2014). Its sequence for a seed is part of what makes a failure
 /// repeatable, so it is kept here.
-pub(super) struct Random {
+#[derive(Debug)]
+pub(crate) struct Random {
     state: u64,
 }
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         Random { state: seed }
     }
 
@@ -153,7 +154,7 @@ impl Random {
     }
 
     /// A number below `bound`, which is small enough here for the bias not to matter.
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 }
