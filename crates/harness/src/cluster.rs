@@ -19,8 +19,11 @@ use crate::scratch::Cleanup;
 /// The port only names the socket: nothing listens on TCP.
 const PORT: u16 = 5432;
 
-/// How long a start may take; it includes the recovery after a crash.
-const START_LIMIT_S: u32 = 180;
+/// How long a start may take; it includes the recovery after a crash, on a machine that may be busy with other things.
+const START_LIMIT_S: u32 = 300;
+
+/// How long the processes of a killed server may take to end: those that wait for a file system end when it answers.
+const KILL_LIMIT: Duration = Duration::from_secs(60);
 
 /// A PostgreSQL cluster that runs, or will.
 #[derive(Clone, Debug)]
@@ -37,6 +40,10 @@ impl Cluster {
     pub fn on(data_directory: &Path, run_directory: &Path) -> Result<Cluster> {
         let owner = User::for_postgres()?;
         make_private(run_directory, &owner)?;
+        let resolved = |path: &Path| {
+            std::fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))
+        };
+        let (data_directory, run_directory) = (resolved(data_directory)?, resolved(run_directory)?);
         // Peer authentication would refuse root's harness connecting as the server's user. The directory of the socket is
         // private to that user, so everyone who reaches the socket may connect.
         let rules = run_directory.join("pg_hba.conf");
@@ -45,8 +52,8 @@ impl Cluster {
         std::os::unix::fs::chown(&rules, Some(owner.uid), Some(owner.gid))?;
         Ok(Cluster {
             programs: requirements::postgres_programs()?,
-            data_directory: data_directory.to_owned(),
-            run_directory: run_directory.to_owned(),
+            data_directory,
+            run_directory,
             owner,
             settings: Vec::new(),
         })
@@ -54,8 +61,8 @@ impl Cluster {
 
     /// Makes a new cluster in `data_directory` with data checksums, as `packstone postgres create` does on a pool.
     pub fn create(data_directory: &Path, run_directory: &Path) -> Result<Cluster> {
+        make_private(data_directory, &User::for_postgres()?)?;
         let cluster = Cluster::on(data_directory, run_directory)?;
-        make_private(data_directory, &cluster.owner)?;
         let mut initdb = cluster.program("initdb");
         initdb.args([
             "--encoding=UTF8",
@@ -95,6 +102,10 @@ impl Cluster {
         std::fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 
+    fn socket_lock(&self) -> PathBuf {
+        self.run_directory.join(format!(".s.PGSQL.{PORT}.lock"))
+    }
+
     fn log_path(&self) -> PathBuf {
         self.run_directory.join("server.log")
     }
@@ -113,8 +124,70 @@ impl Cluster {
         command
     }
 
-    /// Starts the server and waits until it takes connections, recovery included. A failure shows the end of its log.
+    /// Starts the server and waits until it takes connections, recovery included. A failure shows what `pg_ctl` said and
+    /// the end of the server's log.
     pub fn start(&self) -> Result<()> {
+        let limit = START_LIMIT_S.to_string();
+        self.run_start(&["-w", "-t", &limit])
+    }
+
+    /// Starts the server and returns while it may still be recovering; its first process is there.
+    pub fn begin_start(&self) -> Result<()> {
+        self.run_start(&["-W"])?;
+        // Not an error when it is not: it may have ended already, which a later start will show.
+        let _ = process::wait_until(Duration::from_secs(5), "the server's first process", || {
+            !self.pids().is_empty()
+        });
+        Ok(())
+    }
+
+    /// After a crash the lock files of the last server are still there. PostgreSQL takes them for those of a living one
+    /// while any process answers to the number in them: one that has ended and that its parent has not taken note of yet,
+    /// or, when numbers come round quickly, somebody else's.
+    fn forget_last_server(&self) {
+        const PARENTS_TAKE: Duration = Duration::from_secs(10);
+        for lock in [self.data_directory.join("postmaster.pid"), self.socket_lock()] {
+            let Some(pid) = first_line_as_pid(&lock) else {
+                continue;
+            };
+            let _ = process::wait_until(PARENTS_TAKE, "the last server to vanish", || {
+                process::is_running(pid) || !process::exists(pid)
+            });
+            if process::exists(pid) && self.pids().is_empty() {
+                // A failure shows in the start.
+                let _ = std::fs::remove_file(&lock);
+            }
+        }
+    }
+
+    fn run_start(&self, waiting: &[&str]) -> Result<()> {
+        self.forget_last_server();
+        let said_path = self.run_directory.join("pg_ctl.out");
+        let said = std::fs::File::create(&said_path)
+            .with_context(|| format!("cannot create {}", said_path.display()))?;
+        let mut command = self.program("pg_ctl");
+        command.args(["start", "-s"]).args(waiting);
+        command.arg("-o").arg(self.server_options());
+        command.arg("-D").arg(&self.data_directory);
+        command.arg("-l").arg(self.log_path());
+        // The server inherits these: a pipe here would stay open, and be waited for, as long as the server runs.
+        command
+            .stdin(std::process::Stdio::null())
+            .stdout(said.try_clone()?)
+            .stderr(said);
+        let status = command.status().context("cannot run pg_ctl")?;
+        if !status.success() {
+            bail!(
+                "PostgreSQL did not start ({status}): {}\nthe end of its log:\n{}",
+                std::fs::read_to_string(&said_path).unwrap_or_default().trim(),
+                self.log_tail(30)
+            );
+        }
+        Ok(())
+    }
+
+    /// What is given to the server beside its configuration.
+    fn server_options(&self) -> String {
         let mut options = format!(
             "-k {} -p {PORT} -c listen_addresses=",
             self.run_directory.display()
@@ -127,31 +200,7 @@ impl Cluster {
                 value.replace('\\', "\\\\").replace(' ', "\\ ")
             ));
         }
-        let mut command = self.program("pg_ctl");
-        command.args([
-            "start",
-            "-w",
-            "-s",
-            "-t",
-            &START_LIMIT_S.to_string(),
-            "-o",
-            &options,
-            "-D",
-        ]);
-        command.arg(&self.data_directory).arg("-l").arg(self.log_path());
-        // The server inherits these: a pipe here would stay open, and be waited for, as long as the server runs.
-        command
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null());
-        let status = command.status().context("cannot run pg_ctl")?;
-        if !status.success() {
-            bail!(
-                "PostgreSQL did not start ({status}); the end of its log:\n{}",
-                self.log_tail(30)
-            );
-        }
-        Ok(())
+        options
     }
 
     /// Starts the server, with `cleanup` stopping it.
@@ -199,40 +248,44 @@ impl Cluster {
     /// Id of the server's first process while it runs. Also found when the data directory's file system is dead.
     pub fn postmaster_pid(&self) -> Option<i32> {
         // The lock file beside the socket has the same first line as `postmaster.pid`, and lies outside the pool.
-        let lock = self.run_directory.join(format!(".s.PGSQL.{PORT}.lock"));
-        let pid: i32 = std::fs::read_to_string(lock)
-            .ok()?
-            .lines()
-            .next()?
-            .trim()
-            .parse()
-            .ok()?;
-        let is_server = process::executable(pid).is_some_and(|path| path.ends_with("postgres"));
-        (is_server && process::is_running(pid)).then_some(pid)
+        let pid = first_line_as_pid(&self.socket_lock())?;
+        // A killed server leaves the file behind, and the id may by now be that of another one.
+        self.pids().contains(&pid).then_some(pid)
     }
 
-    /// Processes of the running server: the first one and its children.
+    /// Processes of the server: the first one and its children, also those that have outlived the first. They are told by
+    /// where they work, which is the data directory or, while they start, the run directory; that is known also when the
+    /// file system there is dead.
     pub fn pids(&self) -> Vec<i32> {
-        let Some(postmaster) = self.postmaster_pid() else {
-            return Vec::new();
+        let is_ours = |pid: &i32| {
+            process::executable(*pid).is_some_and(|path| path.ends_with("postgres"))
+                && process::working_directory(*pid)
+                    .is_some_and(|path| path == self.data_directory || path == self.run_directory)
+                && process::is_running(*pid)
         };
-        let mut pids = vec![postmaster];
-        pids.extend(process::children_of(postmaster));
-        pids
+        process::all_pids().into_iter().filter(is_ours).collect()
     }
 
-    /// Ends the server and all its children at once, as a power cut would.
+    /// Ends the server and all its children at once, as a power cut would, and returns when none is left.
     pub fn kill_hard(&self) -> Result<()> {
-        let Some(postmaster) = self.postmaster_pid() else {
-            return Ok(());
-        };
-        // A frozen postmaster starts no more children, so that the list is complete.
-        process::freeze(postmaster);
-        let pids = self.pids();
-        for pid in &pids {
-            process::kill_hard(*pid);
+        let start = std::time::Instant::now();
+        loop {
+            // A frozen postmaster starts no more children. One that has just begun to start is found in the next round.
+            if let Some(postmaster) = self.postmaster_pid() {
+                process::freeze(postmaster);
+            }
+            let pids = self.pids();
+            if pids.is_empty() {
+                return Ok(());
+            }
+            for pid in &pids {
+                process::kill_hard(*pid);
+            }
+            process::wait_ended(&pids, KILL_LIMIT)?;
+            if start.elapsed() > KILL_LIMIT {
+                bail!("the server's processes do not end: {:?}", self.pids());
+            }
         }
-        process::wait_ended(&pids, Duration::from_secs(60))
     }
 
     /// Connects to `database`.
@@ -262,9 +315,18 @@ impl Cluster {
 
     /// Checks all tables and indexes of all databases, every heap row looked up in every index.
     pub fn amcheck(&self) -> Result<()> {
+        self.run_amcheck("--all")
+    }
+
+    /// As [`Cluster::amcheck`] for the database `postgres` alone.
+    pub fn amcheck_tables(&self) -> Result<()> {
+        self.run_amcheck("--database=postgres")
+    }
+
+    fn run_amcheck(&self, databases: &str) -> Result<()> {
         let mut command = self.program("pg_amcheck");
         process::run(command.args([
-            "--all",
+            databases,
             "--install-missing",
             "--heapallindexed",
             "--no-strict-names",
@@ -281,6 +343,11 @@ impl Cluster {
         )?;
         Ok(())
     }
+}
+
+fn first_line_as_pid(path: &Path) -> Option<i32> {
+    let text = std::fs::read_to_string(path).ok()?;
+    text.lines().next()?.trim().parse().ok()
 }
 
 /// Creates `directory` for `owner` alone.

@@ -145,6 +145,11 @@ pub fn is_running(pid: i32) -> bool {
     }
 }
 
+/// True while `pid` answers signals, be it only as a zombie.
+pub fn exists(pid: i32) -> bool {
+    stat_fields(pid).is_some()
+}
+
 /// Waits until none of `pids` runs, and a little longer until their parents have taken note of their end: until then
 /// the id still answers signals, and PostgreSQL takes a lock file with it for one of a living server.
 pub fn wait_ended(pids: &[i32], limit: Duration) -> Result<()> {
@@ -154,7 +159,7 @@ pub fn wait_ended(pids: &[i32], limit: Duration) -> Result<()> {
     })?;
     // A parent that never takes note is its own trouble; the process has ended all the same.
     let _ = wait_until(PARENTS_TAKE, "zombies to vanish", || {
-        pids.iter().all(|pid| stat_fields(*pid).is_none())
+        !pids.iter().any(|pid| exists(*pid))
     });
     Ok(())
 }
@@ -192,6 +197,11 @@ pub fn children_of(parent: i32) -> Vec<i32> {
 /// The program file that `pid` runs, if this user may know.
 pub fn executable(pid: i32) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{pid}/exe")).ok()
+}
+
+/// The directory that `pid` works in, if this user may know. Known also when the file system there is dead.
+pub fn working_directory(pid: i32) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/cwd")).ok()
 }
 
 /// True when `pid` was started with `key=value` in its environment.
