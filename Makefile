@@ -9,7 +9,7 @@ HARNESS_RELEASE := $(TARGET)/release/packstone-harness
 HARNESS_DEBUG := $(TARGET)/debug/packstone-harness
 
 .DEFAULT_GOAL := build
-.PHONY: help setup build demo test check bench fmt clean
+.PHONY: help setup build demo test check bench soak fmt clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,9 @@ check: setup ## formatting, clippy and rustdoc with warnings denied, layout rule
 
 bench: build ## pgbench on an ext4 directory and on Packstone in turns (BENCH_DIR=dir, BENCH_ARGS='--rounds 3')
 	@$(HARNESS_RELEASE) bench $(BENCH_ARGS)
+
+soak: build ## power cuts under PostgreSQL on a lossy member (SOAK_CYCLES=50, SOAK_SECONDS=n, SOAK_SEED=n, SOAK_DIR=dir)
+	@$(HARNESS_RELEASE) soak
 
 fmt: setup ## format the sources
 	@cargo fmt --all

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use crate::cluster::Cluster;
-use crate::packstone::Pool;
+use crate::packstone::{Member, Pool};
 use crate::requirements;
 use crate::scratch::{self, Cleanup};
 
@@ -71,7 +71,7 @@ pub struct Mounted {
 impl Mounted {
     /// A pool of `size` with a dataset of 8 KiB records, mounted.
     pub fn new(size: &str) -> Result<Mounted> {
-        let mounted = Mounted::without_dataset(size)?;
+        let mounted = Mounted::without_dataset(&test_directory(), size, Member::Plain)?;
         mounted
             .pool
             .create_dataset(DATASET, &["recordsize=8K", "compression=zstd-1"])?;
@@ -83,7 +83,12 @@ impl Mounted {
 
     /// A pool of `size` on which `packstone postgres create` has made a cluster; the server does not run yet.
     pub fn with_postgres(size: &str) -> Result<(Mounted, Cluster)> {
-        let mounted = Mounted::without_dataset(size)?;
+        Mounted::with_postgres_in(&test_directory(), size, Member::Plain)
+    }
+
+    /// As [`Mounted::with_postgres`], with the scratch directory in `parent` and a member of that kind.
+    pub fn with_postgres_in(parent: &Path, size: &str, member: Member) -> Result<(Mounted, Cluster)> {
+        let mounted = Mounted::without_dataset(parent, size, member)?;
         let data_directory = mounted
             .pool
             .create_postgres(DATASET, &mounted.mountpoint, &mounted.cleanup)?;
@@ -91,11 +96,11 @@ impl Mounted {
         Ok((mounted, cluster))
     }
 
-    fn without_dataset(size: &str) -> Result<Mounted> {
+    fn without_dataset(parent: &Path, size: &str, member: Member) -> Result<Mounted> {
         let cleanup = Cleanup::new();
-        let home = scratch::directory(&test_directory(), "packstone-test-", &cleanup)?;
+        let home = scratch::directory(parent, "packstone-test-", &cleanup)?;
         let pool = Pool::new("tank", &home)?;
-        pool.create(size, &cleanup)?;
+        pool.create_on(size, member, &cleanup)?;
         let mountpoint = home.join("mnt");
         Ok(Mounted {
             cleanup,

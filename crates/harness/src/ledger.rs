@@ -65,6 +65,19 @@ impl Ledger {
         Ok(())
     }
 
+    /// Begins a new page: empties the tables, in one transaction, and the ledger. Returns how many transactions it held.
+    pub fn start_over(&self, database: &mut Client) -> Result<usize> {
+        database.batch_execute(
+            "BEGIN; TRUNCATE entry; UPDATE account SET balance = 0 WHERE balance <> 0; UPDATE teller SET balance = 0;
+             UPDATE branch SET balance = 0; COMMIT",
+        )?;
+        let held = self.transactions();
+        for client in 0..self.amounts.len() {
+            self.of(client).clear();
+        }
+        Ok(held)
+    }
+
     /// Compares the database with the ledger, and takes over the entries whose `COMMIT` had been under way.
     ///
     /// Returns how many were taken over. An error names the first difference.

@@ -4,12 +4,14 @@
 //! main ──► demo    one million click events on a compressed pool, then a table of sizes
 //!     ├──► bench   pgbench on an ext4 directory and on Packstone, in turns
 //!     ├──► runner  every test of the workspace, one summary line
+//!     ├──► soak    power cuts under PostgreSQL, as long as told
 //!     └──► layout  the rules of house style that a program can check
 //! tests/           end-to-end tests: crashes, full pools, life of daemons and mounts
 //!
-//! below them: fixture (what a test starts with), packstone (the command), cluster (a PostgreSQL server), ledger (what
-//!             clients saw committed), relations (sizes of tables and indexes), events (generated click events),
-//!             process, scratch, requirements, render
+//! below them: fixture (what a test starts with), packstone (the command), cluster (a PostgreSQL server), ledger and bulk
+//!             (what clients saw committed), power_cuts (cycles of load, death and recovery), diagnosis (why something
+//!             hangs), relations (sizes of tables and indexes), events (generated click events), process, scratch,
+//!             requirements, render
 //! ```
 //!
 //! Invariants:
@@ -18,16 +20,20 @@
 //! - Every pool made here has a state directory of its own, so a user's pools are never touched.
 
 pub mod bench;
+pub mod bulk;
 pub mod cluster;
 pub mod demo;
+pub mod diagnosis;
 pub mod events;
 pub mod fixture;
 pub mod layout;
 pub mod ledger;
 pub mod packstone;
+pub mod power_cuts;
 pub mod process;
 pub mod relations;
 pub mod render;
 pub mod requirements;
 pub mod runner;
 pub mod scratch;
+pub mod soak;

@@ -1,10 +1,10 @@
-//! `packstone-harness`: what `make demo`, `make test`, `make check` and `make bench` run. See the library for its parts.
+//! `packstone-harness`: what `make demo`, `make test`, `make check`, `make bench` and `make soak` run. See the library for its parts.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use packstone_harness::{bench, demo, layout, runner};
+use packstone_harness::{bench, demo, layout, runner, soak};
 
 #[derive(Parser)]
 #[command(about = "Demonstration, tests, benchmark and source rules of Packstone")]
@@ -41,6 +41,8 @@ enum Command {
     },
     /// pgbench on an ext4 directory and on Packstone in turns
     Bench(bench::Options),
+    /// Power cuts under PostgreSQL on a mount, as long as told
+    Soak(soak::Options),
     /// The rules of house style that a program can check
     Layout,
 }
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         }
         Command::Test { cargo_arguments } => runner::run(&cargo_arguments),
         Command::Bench(options) => bench::run(&options).map(|()| true),
+        Command::Soak(options) => soak::run(&options),
         Command::Layout => layout::run(),
     };
     match outcome {

@@ -72,6 +72,15 @@ impl<'de> Deserialize<'de> for MediaWritten {
     }
 }
 
+/// What a killed daemon leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Member {
+    /// All that it wrote: the kernel and the device live on.
+    Plain,
+    /// What it flushed, as after a power cut; with a seed also some of the rest, out of order and torn.
+    Lossy(Option<u64>),
+}
+
 /// A pool in a file, with the directory that holds its state.
 #[derive(Clone, Debug)]
 pub struct Pool {
@@ -138,15 +147,26 @@ impl Pool {
 
     /// `packstone create`, with `cleanup` undoing it.
     pub fn create(&self, size: &str, cleanup: &Cleanup) -> Result<()> {
+        self.create_on(size, Member::Plain, cleanup)
+    }
+
+    /// As [`Pool::create`], with a member of that kind.
+    pub fn create_on(&self, size: &str, member: Member, cleanup: &Cleanup) -> Result<()> {
         let pool = self.clone();
         cleanup.push(format!("destroy pool {}", self.name), move || pool.remove());
-        self.run([
-            "create",
-            &self.name,
-            &self.member.to_string_lossy(),
-            "--size",
-            size,
-        ])?;
+        let mut arguments = vec![
+            "create".to_owned(),
+            self.name.clone(),
+            self.member.to_string_lossy().into_owned(),
+            "--size".to_owned(),
+            size.to_owned(),
+        ];
+        match member {
+            Member::Plain => {}
+            Member::Lossy(None) => arguments.push("--lossy-member".to_owned()),
+            Member::Lossy(Some(seed)) => arguments.push(format!("--lossy-member={seed}")),
+        }
+        self.run(arguments)?;
         Ok(())
     }
 

@@ -1,18 +1,20 @@
 //! The promise that matters most: what PostgreSQL acknowledged survives the sudden death of daemon and server.
 //!
-//! Clients commit transactions and note each in a ledger outside the pool once `COMMIT` has returned. At a random moment
-//! the daemon and the whole server are killed, in either order. After a remount and PostgreSQL's own recovery everything
-//! in the ledger must be there, every index must agree with its table, and no sum may be off. The same cluster goes
-//! through several such cycles (`PACKSTONE_CRASH_CYCLES`, 5 by default) with `full_page_writes=off`, so that every page
-//! write has to be atomic. `PACKSTONE_TEST_SEED` repeats the moments of the kills, though not the machine's timing.
+//! Clients commit transactions and note each in a ledger outside the pool once `COMMIT` has returned; another loads tables
+//! in bulk, indexes and drops them. At random moments the daemon, the server or both are killed, on a lossy member, so that
+//! the death of the daemon is a power cut. After a remount and PostgreSQL's own recovery everything in the ledgers must be
+//! there, every index must agree with its table, and no sum may be off (`power_cuts`). The same cluster goes through
+//! several such cycles (`PACKSTONE_CRASH_CYCLES`, 5 by default). `PACKSTONE_TEST_SEED` repeats the plan of the kills, though
+//! not the machine's timing. `make soak` does the same for as long as one likes.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use packstone_harness::cluster::Cluster;
-use packstone_harness::events::Draw;
-use packstone_harness::fixture::{self, Mounted};
+use packstone_harness::fixture;
 use packstone_harness::ledger::{self, Ledger, Load};
+use packstone_harness::packstone::Member;
+use packstone_harness::power_cuts::{self, Rig};
 use packstone_harness::scratch::{self, Cleanup};
 
 const CLIENTS: usize = 4;
@@ -23,87 +25,44 @@ fn committed_transactions_survive_kills_of_daemon_and_server() -> Result<()> {
     if !fixture::can_run_postgres(name) {
         return Ok(());
     }
-    let cycles: u32 = std::env::var("PACKSTONE_CRASH_CYCLES")
+    let cycles: u64 = std::env::var("PACKSTONE_CRASH_CYCLES")
         .ok()
         .map_or(Ok(5), |text| text.parse())?;
-    let mut draw = Draw::new(fixture::seed());
-    let (mounted, cluster) = Mounted::with_postgres("4G")?;
-    let cluster = busy(cluster);
-    cluster.start_with(&mounted.cleanup)?;
-    let mut database = cluster.connect("postgres")?;
-    for (setting, wanted) in [
-        ("full_page_writes", "off"),
-        ("data_checksums", "on"),
-        ("fsync", "on"),
-    ] {
-        let value: String = database.query_one(&format!("SHOW {setting}"), &[])?.get(0);
-        ensure!(
-            value == wanted,
-            "packstone postgres create left {setting} = {value}"
-        );
-    }
-    ledger::create_tables(&mut database)?;
-    drop(database);
-
-    let ledger = Ledger::new(CLIENTS, &mounted.home.join("ledger"))?;
-    for cycle in 1..=cycles {
-        let load = Load::start(&cluster, &ledger, draw.bits());
-        std::thread::sleep(Duration::from_millis(3_000 + draw.below(4_000)));
-        let daemon_first = draw.below(2) == 0;
-        kill_both(&mounted, &cluster, daemon_first)?;
-        let ends = load.join_after_crash();
-        ensure!(
-            ends.len() == CLIENTS,
-            "only {} of {CLIENTS} clients noticed the crash",
-            ends.len()
-        );
-
-        mounted
-            .recover()
-            .with_context(|| format!("cycle {cycle}: remount"))?;
-        cluster
-            .start()
-            .with_context(|| format!("cycle {cycle}: start after the crash"))?;
-        let committed = ledger.transactions();
-        let adopted = ledger
-            .verify(&mut cluster.connect("postgres")?)
-            .with_context(|| format!("cycle {cycle}, daemon killed first: {daemon_first}"))?;
-        cluster
-            .amcheck()
-            .with_context(|| format!("cycle {cycle}: pg_amcheck"))?;
+    let seed = fixture::seed();
+    let member = Member::Lossy(Some(seed));
+    let mut rig = Rig::new(&fixture::test_directory(), "2G", member, seed)?;
+    let mut transactions = 0;
+    for number in 1..=cycles {
+        let cycle = rig.cycle(number % 3 == 0)?;
+        transactions += cycle.transactions;
         println!(
-            "cycle {cycle}: {committed} transactions in the ledger are all there, {adopted} more were under way"
-        );
-        ensure!(
-            committed > cycle as usize * 20,
-            "only {committed} transactions: the load does not load"
+            "cycle {number}: {:?}: {} transactions and {} bulk steps are all there, {} more were under way",
+            cycle.plan.victims, cycle.transactions, cycle.bulk_steps, cycle.adopted
         );
     }
-
-    cluster.stop()?;
-    cluster.verify_checksums()?;
-    mounted.finish()
+    ensure!(
+        transactions as u64 > cycles * 20,
+        "only {transactions} transactions: the load does not load"
+    );
+    rig.finish()
 }
 
-/// Checkpoints, vacuums and segment switches happen all the time, so that kills fall into them too.
-fn busy(cluster: Cluster) -> Cluster {
-    cluster
-        .with_setting("checkpoint_timeout", "30s")
-        .with_setting("max_wal_size", "64MB")
-        .with_setting("min_wal_size", "32MB")
-        .with_setting("shared_buffers", "16MB")
-        .with_setting("autovacuum_naptime", "2s")
-        .with_setting("bgwriter_delay", "20ms")
-}
-
-fn kill_both(mounted: &Mounted, cluster: &Cluster, daemon_first: bool) -> Result<()> {
-    if daemon_first {
-        mounted.pool.kill_daemon()?;
-        cluster.kill_hard()
-    } else {
-        cluster.kill_hard()?;
-        mounted.pool.kill_daemon()
+/// What happens when numbers of processes come round: the one in the lock files of a killed server is that of another
+/// process of the same user, and PostgreSQL would believe that the server lives.
+fn give_number_to_a_stranger(cluster: &Cluster) -> Result<std::process::Child> {
+    let mut command = std::process::Command::new("sleep");
+    cluster.owner().apply(&mut command);
+    let stranger = command.arg("600").spawn()?;
+    let locks = [
+        cluster.data_directory().join("postmaster.pid"),
+        cluster.run_directory().join(".s.PGSQL.5432.lock"),
+    ];
+    for lock in locks {
+        let text = std::fs::read_to_string(&lock)?;
+        let (_, rest) = text.split_once('\n').context("a lock file of one line")?;
+        std::fs::write(&lock, format!("{}\n{rest}", stranger.id()))?;
     }
+    Ok(stranger)
 }
 
 /// The same server on a plain directory, killed alone. It shows that the harness finds its way through a crash, and that
@@ -116,7 +75,7 @@ fn ledger_notices_what_is_lost() -> Result<()> {
     }
     let cleanup = Cleanup::new();
     let home = scratch::directory(&fixture::test_directory(), "packstone-test-", &cleanup)?;
-    let cluster = busy(Cluster::create(&home.join("pg"), &home.join("run"))?);
+    let cluster = power_cuts::busy(Cluster::create(&home.join("pg"), &home.join("run"))?);
     cluster.start_with(&cleanup)?;
     ledger::create_tables(&mut cluster.connect("postgres")?)?;
     let ledger = Ledger::new(CLIENTS, &home.join("ledger"))?;
@@ -127,7 +86,11 @@ fn ledger_notices_what_is_lost() -> Result<()> {
         load.join_after_crash().len() == CLIENTS,
         "a client did not notice the crash"
     );
-    cluster.start()?;
+    let mut stranger = give_number_to_a_stranger(&cluster)?;
+    let started = cluster.start();
+    stranger.kill()?;
+    stranger.wait()?;
+    started?;
     let mut database = cluster.connect("postgres")?;
     ledger.verify(&mut database)?;
     ensure!(
