@@ -21,6 +21,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -35,11 +36,14 @@ const TEAR_BYTES: usize = 512;
 /// Longest single write to the inner media, in sectors.
 const PIECE_SECTORS_MAX: usize = 256;
 
+/// Longest pause within a flush.
+const PAUSE_MS_MAX: u64 = 16;
+
 /// How a [`LossyMedia`] behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LossyOptions {
-    /// With a seed some unflushed sectors reach the inner media early, in random order, some of them torn. Without one
-    /// none does, unless the memory is full.
+    /// With a seed some unflushed sectors reach the inner media early, in random order, some of them torn, and some
+    /// flushes pause when half done. Without one neither happens, unless the memory is full.
     pub write_back_seed: Option<u64>,
     /// Most memory for unflushed sectors, bytes; beyond it a part of them is written back.
     pub memory_bytes: u64,
@@ -200,11 +204,25 @@ impl<M: Media> LossyMedia<M> {
         for index in (1..pieces.len()).rev() {
             pieces.swap(index, writer.random.below(index as u64 + 1) as usize);
         }
-        for (offset_bytes, sectors) in pieces {
+        let pause_before = self.choose_pause(pieces.len(), &mut writer.random);
+        for (index, (offset_bytes, sectors)) in pieces.into_iter().enumerate() {
+            if let Some((_, pause)) = pause_before.filter(|(piece, _)| *piece == index) {
+                std::thread::sleep(pause);
+            }
             self.write_sectors(offset_bytes, &sectors)?;
             self.write_back_by_chance(writer)?;
         }
         Ok(())
+    }
+
+    /// With a seed, now and then a device that is slow in the middle of a flush, so that kills find it half done. Before
+    /// which piece, and for how long.
+    fn choose_pause(&self, pieces: usize, random: &mut Random) -> Option<(usize, Duration)> {
+        if self.options.write_back_seed.is_none() || pieces < 2 || random.below(8) != 0 {
+            return None;
+        }
+        let before = 1 + random.below(pieces as u64 - 1) as usize;
+        Some((before, Duration::from_millis(1 + random.below(PAUSE_MS_MAX))))
     }
 
     /// Cuts sectors into runs without gaps. How long they may be is drawn once, so that kills in the middle of a flush
