@@ -6,7 +6,7 @@
 
 mod forge;
 
-pub use forge::{Descent, Edit, Forge, Map, map};
+pub use forge::{Descent, Edit, Forge, Map, PairEdit, map};
 
 use crate::batch::{Batch, BatchBuilder, BatchKind, EntryKind, HEADER_BYTES, Header, pool_tag, reseal};
 use crate::btree::Root;
@@ -131,7 +131,6 @@ pub fn node(raw: &[u8]) -> bool {
     let packed = node.pack();
     let again = unpack(packed.frame(), u32::MAX).map(|raw| Node::decode(&raw));
     let Ok(Ok(again)) = again else {
-        // A node may be longer when its keys no longer share, up to what no record can hold.
         panic!("a node that was believed is not readable once written")
     };
     assert_eq!((again.level(), again.len()), (node.level(), node.len()));

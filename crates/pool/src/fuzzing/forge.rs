@@ -28,6 +28,8 @@ const RAW_BYTES_MAX: usize = 64 << 10;
 
 /// A change of bytes.
 pub type Edit<'a> = &'a mut dyn FnMut(&mut Vec<u8>);
+/// A change of a key and a value, which may borrow from another pair.
+pub type PairEdit<'a> = &'a mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>, (&[u8], &[u8]));
 /// Chooses the child to go down to, by the number of children.
 pub type Descent<'a> = &'a mut dyn FnMut(usize) -> usize;
 
@@ -237,13 +239,7 @@ impl Forge {
 
     /// Changes key and value of one pair of a leaf, or of an inner node, and keeps the node well-formed. `edit` gets key
     /// and value, and those of another pair of the node to borrow from.
-    pub fn pair(
-        &mut self,
-        map: &Map,
-        tree: usize,
-        descent: Descent<'_>,
-        edit: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>, (&[u8], &[u8])),
-    ) -> Option<()> {
+    pub fn pair(&mut self, map: &Map, tree: usize, descent: Descent<'_>, edit: PairEdit<'_>) -> Option<()> {
         let levels = if descent(8) == 0 { 0 } else { u8::MAX };
         let (tree, id) = self.descend(map, tree, levels, descent)?;
         let node = read_node(&self.geometry, &self.locate(id)?).ok()?;
