@@ -9,10 +9,10 @@ HARNESS_RELEASE := $(TARGET)/release/packstone-harness
 HARNESS_DEBUG := $(TARGET)/debug/packstone-harness
 
 .DEFAULT_GOAL := build
-.PHONY: help setup build demo test check bench fmt clean
+.PHONY: help setup build demo test check bench crash-points fmt clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install what the other targets need
 	@scripts/setup.sh
@@ -32,6 +32,10 @@ check: setup ## formatting, clippy and rustdoc with warnings denied, layout rule
 
 bench: build ## pgbench on an ext4 directory and on Packstone in turns (BENCH_DIR=dir, BENCH_ARGS='--rounds 3')
 	@$(HARNESS_RELEASE) bench $(BENCH_ARGS)
+
+crash-points: setup ## every crash point of short scripts, a million states (CRASH_POINTS_ARGS='--states 50000')
+	@cargo build --locked --profile sim -p packstone-sim
+	@$(TARGET)/sim/packstone-sim exhaustive --threads 2 $(CRASH_POINTS_ARGS)
 
 fmt: setup ## format the sources
 	@cargo fmt --all
