@@ -13,7 +13,7 @@ HARNESS_DEBUG := $(TARGET)/debug/packstone-harness
 .PHONY: help setup suites build demo test check bench bugs fuzz posix sim crash-points soak fmt clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install what the other targets need
 	@scripts/setup.sh
@@ -53,6 +53,10 @@ fuzz: setup ## fuzz every decoder and whole images, a minute each (FUZZ_SECONDS=
 
 soak: build ## power cuts under PostgreSQL on a lossy member (SOAK_CYCLES=50, SOAK_SECONDS=n, SOAK_SEED=n, SOAK_DIR=dir)
 	@$(HARNESS_RELEASE) soak
+
+crash-points: setup ## every crash point of short scripts, a million states (CRASH_POINTS_ARGS='--states 50000')
+	@cargo build --locked --profile sim -p packstone-sim
+	@$(TARGET)/sim/packstone-sim exhaustive --threads 2 $(CRASH_POINTS_ARGS)
 
 fmt: setup ## format the sources
 	@cargo fmt --all

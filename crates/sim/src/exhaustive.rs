@@ -31,6 +31,8 @@ use verify::{Depth, verify};
 
 /// Failures after which it is of no use to go on.
 const FAILURES_MAX: usize = 20;
+/// Rounds in one of which the scripts that take long are run.
+const LONG_SCRIPTS_ONE_IN: u64 = 8;
 /// Points of one script tried in one round.
 const POINTS_MAX: usize = 400;
 /// One in so many states gets the full check; one in so many a crash during its recovery.
@@ -70,6 +72,29 @@ pub struct Options {
     /// Print the names of all scripts and end
     #[arg(long)]
     pub list: bool,
+}
+
+impl Default for Options {
+    /// As on the command line.
+    fn default() -> Options {
+        Options {
+            script: None,
+            round: None,
+            point: None,
+            subset: None,
+            states: 1_000_000,
+            seconds: None,
+            by_chance: 200,
+            threads: 1,
+            json: false,
+            list: false,
+        }
+    }
+}
+
+/// Names of all scripts.
+pub fn script_names() -> Vec<&'static str> {
+    scripts::all().iter().map(|script| script.name).collect()
 }
 
 /// Explores; true when every state kept its promises.
@@ -148,6 +173,9 @@ impl Exploration<'_> {
                 return;
             }
             let script = &self.scripts[(unit % count) as usize];
+            if script.by_chance_of_8 < 8 && round % LONG_SCRIPTS_ONE_IN != 0 && !is_asked_once {
+                continue;
+            }
             let began = Instant::now();
             let points = self.explore(script, round).unwrap_or_else(|error| {
                 self.fail(format!(
