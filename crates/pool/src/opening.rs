@@ -204,7 +204,7 @@ impl Attempt<'_> {
         Err(Error::damaged(
             "open pool",
             format!(
-                "{reason}, and from checkpoint {} acknowledged data would be missing: {missing}; mount it for reading only to copy what is there, and restore the rest from a backup",
+                "{reason}, and from checkpoint {} acknowledged data would be missing: {missing}; packstone check and packstone inspect show what is there; restore the pool from a backup",
                 self.ring.slots[self.at].number
             ),
         ))
