@@ -286,8 +286,7 @@ fn check_finds_a_flipped_byte() {
         "{outcome:?}"
     );
     assert!(fs::read(&member).unwrap() == content, "a dry run wrote");
-    let outcome = place.run(&["check", "tank", "--repair"]);
-    let said = outcome.succeeds();
+    let said = place.run(&["check", "tank", "--repair"]).succeeds();
     assert!(said.contains("repaired: write the label at the front"), "{said}");
     place.run(&["check", "tank"]).succeeds();
     // A healthy pool is not touched.

@@ -58,6 +58,7 @@ mod log;
 mod node;
 mod node_writer;
 mod older;
+mod opening;
 mod overlay;
 mod pool;
 mod reader;

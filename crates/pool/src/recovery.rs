@@ -185,9 +185,7 @@ impl Replay<'_> {
             return Err(Error::new(
                 ErrorKind::Unavailable,
                 OPERATION,
-                format!(
-                    "{message}: mend the device and open it again, or open it for reading only and copy what is there"
-                ),
+                format!("{message}: mend the device and open it again; packstone check shows what is there"),
             ));
         }
         Ok(None)

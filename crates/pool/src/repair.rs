@@ -181,7 +181,7 @@ impl PoolRepair {
         if opening.incomplete {
             return Err(Error::damaged(
                 OPERATION,
-                "acknowledged data are missing, and a repair would make that final: copy what is there, and restore the rest from a backup",
+                "acknowledged data are missing, and a repair would make that final: restore the pool from a backup",
             ));
         }
         let found: Vec<Option<SegmentKind>> = self
