@@ -134,6 +134,7 @@ impl Suite {
             || cases
                 .iter()
                 .any(|(_, case)| verdict::asks_for_control(self.name, case));
+        let control_start = Instant::now();
         let (control_name, control) = match wanted {
             true => self.run_in(Place::control(interrupted), effort),
             false => ("not needed", Vec::new()),
@@ -142,7 +143,19 @@ impl Suite {
             .iter()
             .map(|(record_size, case)| verdict::judge(self.name, record_size, case, &control))
             .collect();
-        SuiteReport::new(self.name, judged, seconds, control_name, &control)
+        let control_seconds = if wanted {
+            control_start.elapsed().as_secs_f64()
+        } else {
+            0.0
+        };
+        SuiteReport::new(
+            self.name,
+            judged,
+            seconds,
+            control_name,
+            &control,
+            control_seconds,
+        )
     }
 
     /// The name of the place, and the suite's cases there with two of our own: that the suite could be run, and that the

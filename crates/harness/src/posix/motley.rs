@@ -125,9 +125,10 @@ fn names(directory: &Path) -> Result<()> {
     names.push(vec![0xFF, 0xFE, 0x80]);
     names.push(vec![0x01, 0x7F]);
     for name in names {
+        let content = format!("{name:?}");
         let path = directory.join(OsString::from_vec(name));
         // Some file systems insist on UTF-8.
-        if fs::write(&path, path.as_os_str().len().to_string()).is_err() {
+        if fs::write(&path, content).is_err() {
             continue;
         }
         set_time(&path, (1_000_000_000, 7))?;

@@ -1,7 +1,5 @@
 //! The report: a line for every case that did not simply pass, a table of the suites, or all of it as JSON.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 use super::case::Case;
@@ -24,13 +22,20 @@ pub struct SuiteReport {
     pub control: String,
     /// Cases that failed on the control.
     pub control_failed: Vec<String>,
-    /// Time of the cases on the control.
+    /// Time on the control.
     pub control_seconds: f64,
 }
 
 impl SuiteReport {
     /// A report of `cases`, with what the control said.
-    pub fn new(suite: &str, cases: Vec<Judged>, seconds: f64, control_name: &str, control: &[Case]) -> Self {
+    pub fn new(
+        suite: &str,
+        cases: Vec<Judged>,
+        seconds: f64,
+        control_name: &str,
+        control: &[Case],
+        control_seconds: f64,
+    ) -> Self {
         let failed = control.iter().filter(|case| case.has_failed());
         SuiteReport {
             suite: suite.to_owned(),
@@ -38,11 +43,7 @@ impl SuiteReport {
             seconds,
             control: control_name.to_owned(),
             control_failed: failed.map(|case| case.name.clone()).collect(),
-            control_seconds: control
-                .iter()
-                .map(|case| case.elapsed)
-                .sum::<Duration>()
-                .as_secs_f64(),
+            control_seconds,
         }
     }
 
@@ -169,7 +170,7 @@ mod tests {
 
     fn report(verdicts: &[Verdict]) -> SuiteReport {
         let cases = verdicts.iter().map(|verdict| judged(*verdict)).collect();
-        SuiteReport::new("suite", cases, 1.0, "not needed", &[])
+        SuiteReport::new("suite", cases, 1.0, "not needed", &[], 0.0)
     }
 
     #[test]
