@@ -68,8 +68,8 @@ impl World {
         if astray && !matches!(copy.pool.get(self.witness, MARKER), Ok(Some(_))) {
             return Ok(());
         }
-        for slot in 0..self.slots.len() {
-            self.read_copy(&mut copy, slot, &expected[slot])?;
+        for (slot, contents) in expected.iter().enumerate() {
+            self.read_copy(&mut copy, slot, contents)?;
         }
         self.note(copy.errors);
         let problems = match packstone_pool::check(&copy.pool, &mut |_, _| {}) {
