@@ -279,7 +279,7 @@ fn read_all(file: &File, buffer: &mut [u8]) -> Result<usize> {
 /// The pieces of `file`, `length` bytes long, that are data, by walking it as `cp` and `tar` do.
 fn data_pieces(file: &File, length: u64) -> Result<Vec<(u64, u64)>> {
     let mut pieces = Vec::new();
-    let mut at = 0;
+    let (mut at, mut empty_at) = (0, None);
     loop {
         let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
             Ok(start) => start,
@@ -288,10 +288,11 @@ fn data_pieces(file: &File, length: u64) -> Result<Vec<(u64, u64)>> {
             Err(error) => return Err(error).context("SEEK_DATA"),
         };
         let end = rustix::fs::seek(file, SeekFrom::Hole(start)).context("SEEK_HOLE")?;
-        ensure!(
-            at <= start && start < end && end <= length,
-            "data from {start} to {end}, asked at {at} of {length}"
-        );
+        let range = format!("data from {start} to {end}, asked at {at} of {length}");
+        ensure!(at <= start && start <= end && end <= length, "{range}");
+        // A buffered record of zeros becomes a hole when it is stored, which may happen between the two; but only once.
+        ensure!(start < end || empty_at != Some(start), "{range}, twice");
+        empty_at = (start == end).then_some(start);
         pieces.push((start, end));
         at = end;
     }
