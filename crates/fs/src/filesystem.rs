@@ -247,7 +247,8 @@ impl FileSystem {
             ErrorKind::Damaged => IncidentKind::Damage,
             _ => return None,
         };
-        let ino = error.place.map_or(ino, |place| place.ino);
+        let place = error.place.as_deref();
+        let ino = place.map_or(ino, |place| place.ino);
         let path = self.known_path(ino);
         let source = error.source.as_ref();
         self.pool.note_incident(Incident {
@@ -255,8 +256,8 @@ impl FileSystem {
             dataset: Some(self.dataset.clone()),
             path: path.clone(),
             ino: Some(ino.0),
-            record: error.place.map(|place| place.index),
-            offset_bytes: error.place.map(|place| place.offset_bytes),
+            record: place.map(|place| place.index),
+            offset_bytes: place.map(|place| place.offset_bytes),
             member: source
                 .and_then(|source| source.member())
                 .unwrap_or_default()

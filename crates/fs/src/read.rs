@@ -150,10 +150,12 @@ impl FileSystem {
             _ => crate::error::error(crate::error::kind_of(&failed), OPERATION, message),
         };
         error.source = Some(failed);
-        error.place = bad.map(|(piece, _)| RecordPlace {
-            ino,
-            index: piece.index,
-            offset_bytes: piece.offset_bytes,
+        error.place = bad.map(|(piece, _)| {
+            Box::new(RecordPlace {
+                ino,
+                index: piece.index,
+                offset_bytes: piece.offset_bytes,
+            })
         });
         error
     }

@@ -260,8 +260,8 @@ pub struct Error {
     /// The pool's error, if it came from there.
     #[source]
     pub source: Option<packstone_pool::Error>,
-    /// Which record of a file could not be read.
-    pub place: Option<RecordPlace>,
+    /// Which record of a file could not be read; boxed, for results shall stay small.
+    pub place: Option<Box<RecordPlace>>,
 }
 
 /// A record of a file.
