@@ -50,7 +50,7 @@ pub fn create(size_bytes: u64) -> Result<Arc<SimulatedMedia>> {
         segment_bytes: Some(SEGMENT_BYTES),
         properties: Default::default(),
     };
-    Pool::create(&[member.clone()], &options)?;
+    Pool::create(std::slice::from_ref(&member), &options)?;
     let pool = open(member)?;
     let properties = [("recordsize", "4K"), ("compression", "lz4")];
     pool.create_dataset(
