@@ -127,7 +127,7 @@ impl World {
                     self.failed(what, &error)?;
                     Ok(Outcome::Failed)
                 }
-                PoolErrorKind::NoSpace if room == Room::Needs => {
+                PoolErrorKind::NoSpace if self.may_be_full(room) => {
                     self.counts.full += 1;
                     Ok(Outcome::Full)
                 }
