@@ -249,7 +249,10 @@ impl World {
         self.judge_pool("mark for destruction", Room::NeedsNone, marked)?;
         let newest = self.pool().last_commit();
         let synced = self.pool().sync(newest);
-        self.judge_pool("sync", Room::NeedsNone, synced)?;
+        let durable = matches!(
+            self.judge_pool("sync", Room::NeedsNone, synced)?,
+            Outcome::Done(())
+        );
         let slot = self.slot_mut(number);
         slot.held.clear();
         let old = std::mem::replace(&mut slot.catalog, Catalog::Destroying);
@@ -260,7 +263,9 @@ impl World {
             old,
             model,
         });
-        self.journal.note_durable(self.journal.number);
+        if durable {
+            self.journal.note_durable(self.journal.number);
+        }
         Ok(())
     }
 
