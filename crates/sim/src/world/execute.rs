@@ -112,7 +112,7 @@ impl World {
                 self.failed(what, &error)?;
                 Ok(Outcome::Failed)
             }
-            (Err(error), _) if error.kind() == ErrorKind::NoSpace && room == Room::Needs => {
+            (Err(error), _) if error.kind() == ErrorKind::NoSpace && self.may_be_full(room) => {
                 self.counts.full += 1;
                 Ok(Outcome::Full)
             }
@@ -125,6 +125,11 @@ impl World {
                 "it went through",
             ),
         }
+    }
+
+    /// Whether a full pool is an answer.
+    pub(crate) fn may_be_full(&self, room: Room) -> bool {
+        room == Room::Needs || !self.profile.dense
     }
 
     /// How full the pool is, for messages.

@@ -119,6 +119,11 @@ pub(crate) struct Profile {
     pub(crate) zero_percent: u32,
     pub(crate) witness_percent: u32,
     pub(crate) record_size: &'static str,
+    /// Record sizes in use.
+    pub(crate) record_sizes: &'static [&'static str],
+    /// Records are short beside segments, so that little is lost at the ends of segments and a full pool must still make
+    /// room. With long ones it may run out of that too: docs/durability.md, promise 5.
+    pub(crate) dense: bool,
     pub(crate) compression: &'static str,
     /// Operations between crashes, reopenings, comparisons and faults of each kind; 0 for never.
     pub(crate) crash_interval: u32,
@@ -170,6 +175,14 @@ impl Profile {
         if flavour == Flavour::Crowd {
             weighted.push((Kind::Create, 1500));
         }
+        let dense = random.random_range(0..3) > 0;
+        let record_sizes = match (dense, segment_bytes) {
+            (false, _) => &RECORD_SIZES[..],
+            // A sixteenth of the segment at most.
+            (true, 0..=0x4_0000) => &RECORD_SIZES[..3],
+            (true, 0..=0x8_0000) => &RECORD_SIZES[..4],
+            (true, _) => &RECORD_SIZES[..5],
+        };
         let total = weighted.iter().map(|(_, weight)| weight).sum();
         let often = |random: &mut SmallRng, choices: &[u32]| pick(random, choices);
         let mut profile = Profile {
@@ -184,7 +197,9 @@ impl Profile {
             noise_percent: pick(random, &[0, 10, 50, 100]),
             zero_percent: pick(random, &[0, 5, 20]),
             witness_percent: pick(random, &[100, 100, 50, 10, 2]),
-            record_size: pick(random, &["4K", "4K", "8K", "8K", "16K", "32K", "64K", "128K"]),
+            record_size: pick(random, record_sizes),
+            record_sizes,
+            dense,
             compression: pick(random, &["none", "lz4", "lz4", "lz4", "zstd-1"]),
             crash_interval: often(random, &[150, 400, 1000, 3000]),
             stop_interval: often(random, &[0, 300, 1000, 3000]),

@@ -127,7 +127,7 @@ impl World {
                     self.failed(what, &error)?;
                     Ok(Outcome::Failed)
                 }
-                PoolErrorKind::NoSpace if room == Room::Needs => {
+                PoolErrorKind::NoSpace if self.may_be_full(room) => {
                     self.counts.full += 1;
                     Ok(Outcome::Full)
                 }
@@ -249,7 +249,10 @@ impl World {
         self.judge_pool("mark for destruction", Room::NeedsNone, marked)?;
         let newest = self.pool().last_commit();
         let synced = self.pool().sync(newest);
-        self.judge_pool("sync", Room::NeedsNone, synced)?;
+        let durable = matches!(
+            self.judge_pool("sync", Room::NeedsNone, synced)?,
+            Outcome::Done(())
+        );
         let slot = self.slot_mut(number);
         slot.held.clear();
         let old = std::mem::replace(&mut slot.catalog, Catalog::Destroying);
@@ -260,7 +263,9 @@ impl World {
             old,
             model,
         });
-        self.journal.note_durable(self.journal.number);
+        if durable {
+            self.journal.note_durable(self.journal.number);
+        }
         Ok(())
     }
 
@@ -312,12 +317,15 @@ impl World {
                 fs.forget(ino, held.references);
             }
             let closed = fs.close();
-            self.judge("close", Room::NeedsNone, closed, Ok(()))?;
-            self.everything_is_durable(slot);
+            // A full pool of long records may refuse even this; then nothing is promised by it.
+            if let Outcome::Done(_) = self.judge("close", Room::NeedsNone, closed, Ok(()))? {
+                self.everything_is_durable(slot);
+            }
         }
         let closed = self.pool().close();
-        self.judge_pool("close pool", Room::NeedsNone, closed)?;
-        self.journal.note_durable(self.journal.number);
+        if let Outcome::Done(()) = self.judge_pool("close pool", Room::NeedsNone, closed)? {
+            self.journal.note_durable(self.journal.number);
+        }
         self.pool = None;
         self.media.crash_losing_all();
         self.open_pool()?;

@@ -3,7 +3,7 @@
 use super::Generator;
 use crate::world::model::Handle;
 use crate::world::operation::Operation;
-use crate::world::profile::{COMPRESSIONS, Kind, RECORD_SIZES, pick};
+use crate::world::profile::{COMPRESSIONS, Kind, pick};
 use crate::world::slots::Slot;
 use packstone_fs::{AllocateMode, Ino, XattrMode};
 use rand::Rng;
@@ -150,7 +150,7 @@ impl Generator {
                 true => Operation::Property {
                     slot,
                     name: "recordsize",
-                    value: pick(&mut self.random, &RECORD_SIZES),
+                    value: pick(&mut self.random, self.profile.record_sizes),
                 },
                 false => Operation::Property {
                     slot,
