@@ -12,7 +12,8 @@ use crate::recovery::{Replayed, Scanner};
 use crate::segments::{SegmentKind, SegmentTable};
 use crate::slot::{Cursor, Loss, Ring, SLOTS, Slot};
 use crate::state::LOG_STREAMS;
-use crate::types::{NUMBER_MAX, SegmentId};
+use crate::types::{COUNTED_MAX, SegmentId};
+use std::collections::BTreeMap;
 
 /// How far the epoch is raised beyond the highest that was seen: every checkpoint of the ring may have begun one.
 pub(crate) const EPOCHS_LOST_MAX: u64 = 2 * SLOTS;
@@ -23,6 +24,16 @@ pub(crate) struct Findings {
     pub epoch_max: u64,
     /// Why something acknowledged is missing.
     pub missing: Option<String>,
+    /// What the nodes of each checkpoint say that it covered, of its last attempt.
+    covered: BTreeMap<u64, Covered>,
+}
+
+/// A checkpoint that crashed before its slot leaves nodes that say what it would have covered, which need not have been
+/// durable. The next opening writes a checkpoint of the same number in a higher epoch; only the highest counts.
+struct Covered {
+    epoch: u64,
+    below: u64,
+    at: Cursor,
 }
 
 pub(crate) struct Examination<'a> {
@@ -42,6 +53,7 @@ impl Examination<'_> {
         let mut findings = Findings {
             epoch_max: self.slot.epoch.max(self.replayed.epoch),
             missing: None,
+            covered: BTreeMap::new(),
         };
         for newer in self
             .ring
@@ -49,7 +61,7 @@ impl Examination<'_> {
             .iter()
             .filter(|slot| slot.number > self.slot.number)
         {
-            findings.epoch_max = findings.epoch_max.max(newer.epoch.min(NUMBER_MAX));
+            findings.epoch_max = findings.epoch_max.max(newer.epoch);
             if newer.next_batch > self.replayed.next_batch {
                 let what = format!("checkpoint {}", newer.number);
                 findings.miss(self.lost_log(&what, newer.next_batch));
@@ -75,25 +87,42 @@ impl Examination<'_> {
                 self.hear(&scanner, &at, &header, &mut findings);
             }
         }
+        for covered in std::mem::take(&mut findings.covered).into_values() {
+            self.believe(&covered.at, covered.below, &mut findings);
+        }
         findings
     }
 
     /// Takes what a batch says of the log, if it is whole and says something new.
     fn hear(&self, scanner: &Scanner<'_>, at: &Cursor, header: &Header, findings: &mut Findings) {
-        let covered = header.kind == BatchKind::Nodes && self.slot_was_begun(header.sequence);
-        let durable_below = match covered {
-            true => header.durable_below.max(header.covered_below),
-            false => header.durable_below,
-        };
-        let lost = durable_below > self.replayed.next_batch;
-        let later = header.epoch > findings.epoch_max && header.epoch < NUMBER_MAX;
-        if (!lost && !later) || !scanner.is_whole(at, header) {
+        if header.epoch >= COUNTED_MAX {
+            return;
+        }
+        let lost = header.durable_below > self.replayed.next_batch;
+        let later = header.epoch > findings.epoch_max;
+        let known = findings.covered.get(&header.sequence);
+        let covers = header.kind == BatchKind::Nodes
+            && self.slot_was_begun(header.sequence)
+            && known.is_none_or(|known| header.epoch > known.epoch);
+        if (!lost && !later && !covers) || !scanner.is_whole(at, header) {
             return;
         }
         if later {
             findings.epoch_max = header.epoch;
         }
-        if lost {
+        if covers {
+            let covered = Covered {
+                epoch: header.epoch,
+                below: header.covered_below,
+                at: *at,
+            };
+            findings.covered.insert(header.sequence, covered);
+        }
+        self.believe(at, header.durable_below, findings);
+    }
+
+    fn believe(&self, at: &Cursor, durable_below: u64, findings: &mut Findings) {
+        if durable_below > self.replayed.next_batch {
             let what = format!("a batch at segment {} offset {}", at.segment, at.offset_bytes);
             findings.miss(self.lost_log(&what, durable_below));
         }

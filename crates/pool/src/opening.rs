@@ -151,6 +151,7 @@ impl Attempt<'_> {
             slot,
             pool_tag,
             read_only: self.read_only,
+            incomplete: self.leniency.incomplete,
         }
         .run(&mut trees.state)?;
         let loss = self.ring.loss(slot.number + 1);

@@ -23,7 +23,7 @@ use crate::slot::{Cursor, Slot};
 use crate::state::{LOG_STREAMS, Recent, State};
 use crate::stores::{TableStore, locate, unpack};
 use crate::transaction::{KEY_BYTES_MAX, Operation, VALUE_BYTES_MAX};
-use crate::types::{Location, NUMBER_MAX, RecordId, SECTOR_BYTES, SegmentId, TreeId};
+use crate::types::{COUNTED_MAX, Location, NUMBER_MAX, RecordId, SECTOR_BYTES, SegmentId, TreeId};
 
 const OPERATION: &str = "recover pool";
 /// Longest commit group that is believed: it is held in memory until its last batch is found.
@@ -48,6 +48,16 @@ pub(crate) struct Replay<'a> {
     pub pool_tag: u64,
     /// A log that cannot be read ends there; opened for writing that is an error.
     pub read_only: bool,
+    /// A log that shows that something is missing ends there as well.
+    pub incomplete: bool,
+}
+
+/// How the log goes on at a position.
+enum Next {
+    Batch(Box<Batch>),
+    End,
+    /// A read failed there, and no other place has the batch.
+    Unread(Cursor, Error),
 }
 
 /// Progress through the log; copied at every end of a group.
@@ -75,7 +85,20 @@ impl Replay<'_> {
         let mut group: Vec<Batch> = Vec::new();
         let mut group_bytes = 0;
         let mut next_record = self.slot.next_record;
-        while let Some(batch) = self.next_batch(state, &position, group.is_empty())? {
+        let mut unread = None;
+        loop {
+            let batch = match self.next_batch(state, &position, group.is_empty()) {
+                Ok(Next::Batch(batch)) => *batch,
+                Ok(Next::End) => break,
+                Ok(Next::Unread(cursor, error)) => {
+                    unread = Some(self.unread(&cursor, &error)?);
+                    break;
+                }
+                Err(error) => {
+                    unread = Some(self.put_up_with(error)?);
+                    break;
+                }
+            };
             let stream = usize::from(batch.header.stream);
             position.next_batch += 1;
             position.epoch = batch.header.epoch;
@@ -105,8 +128,9 @@ impl Replay<'_> {
                 (applied, group_bytes) = (position, 0);
             }
         }
-        let unread = self.unread(&position)?;
-        self.refuse_gap(&position)?;
+        if let Err(error) = self.refuse_gap(&position) {
+            unread.get_or_insert(self.put_up_with(error)?);
+        }
         Ok(Replayed {
             cursors: applied.cursors,
             next_batch: applied.next_batch,
@@ -116,28 +140,39 @@ impl Replay<'_> {
         })
     }
 
-    /// The batch with the next number, at whichever cursor it is; at the start of a group also of a later epoch.
-    fn next_batch(&self, state: &State, position: &Position, group_starts: bool) -> Result<Option<Batch>> {
+    /// The batch with the next number, at whichever cursor it is; at the start of a group also of a later epoch. A read that
+    /// fails is told from an end where it happens: a device may fail once and not again.
+    fn next_batch(&self, state: &State, position: &Position, group_starts: bool) -> Result<Next> {
         let scanner = self.scanner();
         let mut found: Vec<(Cursor, Header)> = Vec::new();
+        let mut end = Next::End;
         for (stream, cursor) in position.cursors.iter().enumerate() {
-            if let Some(header) = scanner.header_at(cursor).ok().flatten()
-                && header.kind == BatchKind::Log
-                && usize::from(header.stream) == stream
-                && header.sequence == position.next_batch
-                && (header.epoch == position.epoch || (group_starts && header.epoch > position.epoch))
-            {
-                found.push((*cursor, header));
+            match scanner.header_at(cursor) {
+                Ok(Some(header))
+                    if header.kind == BatchKind::Log
+                        && usize::from(header.stream) == stream
+                        && header.sequence == position.next_batch
+                        && (header.epoch == position.epoch
+                            || (group_starts && (position.epoch..COUNTED_MAX).contains(&header.epoch))) =>
+                {
+                    found.push((*cursor, header));
+                }
+                Ok(_) => {}
+                Err(error) => end = Next::Unread(*cursor, error),
             }
         }
         found.sort_by_key(|(_, header)| std::cmp::Reverse(header.epoch));
         for (cursor, header) in found {
-            if let Some(batch) = scanner.batch_at(&cursor, header).ok().flatten() {
-                self.check_next_segment(state, position, &batch)?;
-                return Ok(Some(batch));
+            match scanner.batch_at(&cursor, header) {
+                Ok(Some(batch)) => {
+                    self.check_next_segment(state, position, &batch)?;
+                    return Ok(Next::Batch(Box::new(batch)));
+                }
+                Ok(None) => {}
+                Err(error) => end = Next::Unread(cursor, error),
             }
         }
-        Ok(None)
+        Ok(end)
     }
 
     fn check_next_segment(&self, state: &State, position: &Position, batch: &Batch) -> Result<()> {
@@ -162,33 +197,29 @@ impl Replay<'_> {
         }
     }
 
-    /// Whether the log ends because it cannot be read where it would go on.
-    fn unread(&self, position: &Position) -> Result<Option<String>> {
-        let scanner = self.scanner();
-        for cursor in &position.cursors {
-            let read = match scanner.header_at(cursor) {
-                Ok(Some(header))
-                    if header.kind == BatchKind::Log && header.sequence == position.next_batch =>
-                {
-                    scanner.batch_at(cursor, header).map(drop)
-                }
-                other => other.map(drop),
-            };
-            let Err(error) = read else { continue };
-            let message = format!(
-                "the log cannot be read at segment {} offset {} ({error}), so nobody knows whether it ends there",
-                cursor.segment, cursor.offset_bytes
-            );
-            if self.read_only {
-                return Ok(Some(message));
-            }
-            return Err(Error::new(
-                ErrorKind::Unavailable,
-                OPERATION,
-                format!("{message}: mend the device and open it again; packstone check shows what is there"),
-            ));
+    /// What is shown of a pool although acknowledged data are missing.
+    fn put_up_with(&self, error: Error) -> Result<String> {
+        if self.incomplete {
+            Ok(format!("INCOMPLETE: {error}"))
+        } else {
+            Err(error)
         }
-        Ok(None)
+    }
+
+    /// The log ends because it cannot be read where it would go on.
+    fn unread(&self, cursor: &Cursor, error: &Error) -> Result<String> {
+        let message = format!(
+            "the log cannot be read at segment {} offset {} ({error}), so nobody knows whether it ends there",
+            cursor.segment, cursor.offset_bytes
+        );
+        if self.read_only {
+            return Ok(message);
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            OPERATION,
+            format!("{message}: mend the device and open it again; packstone check shows what is there"),
+        ))
     }
 
     /// Applies one batch and returns the lowest record id that is still unused.

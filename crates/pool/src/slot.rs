@@ -25,7 +25,7 @@ use crate::btree::Root;
 use crate::encoding::{Malformed, Reader, put_varint};
 use crate::error::{Error, Result};
 use crate::label::{LabelSummary, SLOT_RING_OFFSET_BYTES, open_sector, seal_sector, tail_offset_bytes};
-use crate::types::{Location, RecordId, SECTOR_BYTES, SegmentId};
+use crate::types::{COUNTED_MAX, Location, RecordId, SECTOR_BYTES, SegmentId};
 use packstone_media::{AlignedBuffer, Media};
 
 /// Slots in the ring.
@@ -96,7 +96,9 @@ impl Slot {
             return None;
         }
         let slot = Self::decode_fields(&mut Reader::new(&content[8..])).ok()?;
-        (slot.pool_id == *pool_id).then_some(slot)
+        // What counts on from these must not overflow, whoever wrote them.
+        let counts_on = slot.number < COUNTED_MAX && slot.epoch < COUNTED_MAX;
+        (slot.pool_id == *pool_id && counts_on).then_some(slot)
     }
 
     fn decode_fields(reader: &mut Reader<'_>) -> std::result::Result<Slot, Malformed> {
@@ -257,8 +259,10 @@ impl Ring {
     }
 
     /// Rewrites damaged copies: from the other where that is whole, else as unused. Only after a newer checkpoint, number
-    /// `newest`, is durable, for what is lost here then no longer matters.
+    /// `newest`, is durable, for what is lost here then no longer matters. Durable when this returns: what follows takes
+    /// the place of the next checkpoint for one that was never written.
     pub(crate) fn mend(&self, member: &dyn Media, label: &LabelSummary, newest: u64) -> Result<()> {
+        let mut has_written = false;
         for (number, pair) in (0..SLOTS)
             .zip(&self.sectors)
             .filter(|(at, _)| *at != newest % SLOTS)
@@ -272,8 +276,14 @@ impl Ring {
                 if matches!(copy, Sector::Lost | Sector::Blank) {
                     let written = member.write(offset, &sector);
                     written.map_err(|e| Error::media("mend checkpoint slots", e))?;
+                    has_written = true;
                 }
             }
+        }
+        if has_written {
+            member
+                .flush()
+                .map_err(|e| Error::media("mend checkpoint slots", e))?;
         }
         Ok(())
     }

@@ -83,7 +83,8 @@ impl Pool {
         let last_ms = *checkpointer.last_ms.get_or_insert(now_ms);
         let due = {
             let state = self.state.read();
-            let dirty = !state.active.is_empty() || !state.group.is_empty();
+            // A frozen overlay is what an attempt that failed left behind.
+            let dirty = !state.active.is_empty() || !state.group.is_empty() || state.frozen.is_some();
             let log_limit = CHECKPOINT_LOG_BYTES.min(self.geometry.label.capacity_bytes / 8);
             let room = state.segments.free_count() < 2 * reserve_segments(state.segments.count());
             state.log_bytes > log_limit

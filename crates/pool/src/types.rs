@@ -115,6 +115,9 @@ pub(crate) const RECORD_RAW_BYTES_MAX: u32 = 64 << 20;
 
 /// Largest number of a record, batch, checkpoint or epoch that is believed: counting on from it never overflows.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
+/// Epochs and numbers of checkpoints that are believed: so far below [`NUMBER_MAX`] that none which is counted on from one of
+/// them gets there.
+pub(crate) const COUNTED_MAX: u64 = NUMBER_MAX - (1 << 32);
 
 /// Alignment of batches and the unit in which media may tear, bytes.
 pub(crate) const SECTOR_BYTES: u32 = 4096;

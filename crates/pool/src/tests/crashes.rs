@@ -2,7 +2,7 @@
 
 use super::world::*;
 use crate::*;
-use packstone_media::{Fate, SimulatedMedia};
+use packstone_media::{Fate, FaultKind, SimulatedMedia};
 use rand::Rng;
 use std::sync::Arc;
 
@@ -135,4 +135,45 @@ fn leftovers_of_an_earlier_life_are_not_replayed() {
         None,
         "a batch of an earlier life was replayed"
     );
+}
+
+/// A read that fails while the log is replayed is not its end: taken for one, everything behind it would be lost for ever,
+/// because opening ends with a checkpoint. Every read of the opening fails in turn.
+#[test]
+fn a_read_that_fails_while_opening_loses_nothing() {
+    let mut world = World::new(5, 16 << 20);
+    for _ in 0..40 {
+        world.commit().expect("commits");
+        world.sync().expect("syncs");
+    }
+    let image = {
+        world.media.crash_losing_all();
+        world.media.snapshot()
+    };
+    let mut refused = 0;
+    let struck = |media: &SimulatedMedia| media.fault_counts().of(FaultKind::ReadError);
+    for failing in 0.. {
+        world.media.restore(&image);
+        let before = struck(&world.media);
+        world.media.inject_after(FaultKind::ReadError, failing);
+        let opened = open(&world.media);
+        let has_struck = struck(&world.media) > before;
+        world.media.clear_faults();
+        match opened {
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "read {failing}: {error}");
+                refused += 1;
+            }
+            Ok(pool) => {
+                world.pool = pool;
+                world.verify();
+                if !has_struck {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(refused > 40, "only {refused} reads of the log failed");
+    world.media.restore(&image);
+    world.reopen_after_crash();
 }

@@ -5,7 +5,8 @@ use super::world::*;
 use crate::label::{read_label, tail_offset_bytes};
 use crate::slot::{Ring, Slot};
 use crate::*;
-use packstone_media::{AlignedBuffer, Media, SimulatedMedia};
+use packstone_media::{AlignedBuffer, Fate, Media, SimulatedMedia};
+use parking_lot::Mutex;
 use rand::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -101,6 +102,8 @@ fn damage(media: &Arc<SimulatedMedia>, part: Part) -> bool {
 struct Outcomes {
     whole: u32,
     refused: u32,
+    /// Of those refused.
+    shown: u32,
 }
 
 /// Opens a damaged copy and judges what comes out.
@@ -133,7 +136,9 @@ fn judge(world: &World, media: &Arc<SimulatedMedia>, part: Part, outcomes: &mut 
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
             outcomes.refused += 1;
+            // Nodes that replay needs may be gone as well; then there is nothing to show.
             if let Ok(pool) = open_to_read(media) {
+                outcomes.shown += 1;
                 let report = check(&pool, &mut |_, _| {}).expect("checks");
                 assert!(!report.problems.is_empty(), "what is shown looks complete");
                 assert!(
@@ -204,4 +209,71 @@ fn a_nearly_full_pool_refuses_where_data_would_be_missing() {
         refused > 0,
         "nothing was refused: the pool was not full enough to tell"
     );
+}
+
+/// Fails at one joint while it is set.
+struct Trap(Mutex<Option<Failpoint>>);
+
+impl FailpointHandler for Trap {
+    fn reach(&self, point: Failpoint) -> std::result::Result<(), String> {
+        match *self.0.lock() {
+            Some(armed) if armed == point => Err("asked for".into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn open_with(media: &Arc<SimulatedMedia>, trap: &Arc<Trap>) -> Result<Pool> {
+    let options = OpenOptions {
+        memory_bytes: Some(MEMORY_BYTES_MIN),
+        failpoints: Failpoints::new(trap.clone()),
+        ..OpenOptions::default()
+    };
+    Pool::open(vec![media.clone() as Arc<dyn Media>], &options)
+}
+
+/// A checkpoint dies before its first flush: its nodes persist and tell of a log that does not. The next opening dies in a
+/// checkpoint of the same number, with both copies of its slot torn. Nothing acknowledged is missing, so what the first
+/// attempt left must not be believed.
+#[test]
+fn nodes_of_a_checkpoint_that_never_was_prove_nothing() {
+    let media = Arc::new(SimulatedMedia::new(16 << 20));
+    create(&media);
+    let trap = Arc::new(Trap(Mutex::new(None)));
+    let pool = open_with(&media, &trap).expect("opens");
+    let dataset = pool.create_dataset("data", Properties::new()).expect("creates");
+    pool.checkpoint_now().expect("checkpoints");
+    for number in 0..3000u64 {
+        let mut transaction = pool.begin();
+        transaction.put(dataset.tree, &number.to_be_bytes(), &content(number, 150));
+        pool.commit(transaction).expect("commits");
+    }
+    *trap.0.lock() = Some(Failpoint::BeforeNodeFlush);
+    pool.checkpoint_now().expect_err("dies");
+    drop(pool);
+    // All of the log is lost, all else persists. Byte 4 of a batch is its kind.
+    let mut of_write = (u64::MAX, Fate::Persisted);
+    media.crash_with(&mut |sector| {
+        if sector.write != of_write.0 {
+            let is_log = sector.new.starts_with(b"PKBT") && sector.new[4] == 0;
+            of_write = (sector.write, if is_log { Fate::Lost } else { Fate::Persisted });
+        }
+        of_write.1
+    });
+    *trap.0.lock() = Some(Failpoint::BeforeSlotFlush);
+    open_with(&media, &trap).err().expect("dies while opening");
+    let mut torn = 0;
+    media.crash_with(&mut |sector| {
+        if sector.new.starts_with(b"PKCHKPT1") {
+            torn += 1;
+            return Fate::Torn {
+                split_bytes: 2048,
+                front_is_new: true,
+            };
+        }
+        Fate::Persisted
+    });
+    assert_eq!(torn, 2, "both copies of the slot are torn");
+    let pool = open(&media).expect("nothing acknowledged was lost");
+    assert!(pool.dataset("data").is_ok());
 }
