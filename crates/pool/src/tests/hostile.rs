@@ -540,3 +540,26 @@ fn checkpoints_that_fail_for_ever_do_not_fill_the_memory() {
     world.pool.checkpoint_now().expect("checkpoints");
     put(taken).expect("commits again");
 }
+
+/// What counts on from numbers on media must not run over, and must not be believed.
+#[test]
+fn numbers_without_end_are_not_believed() {
+    let mut world = lived_in();
+    for (number, epoch) in [
+        (u64::MAX, 1),
+        (7, u64::MAX),
+        (u64::MAX, u64::MAX),
+        (1 << 61, 1 << 62),
+    ] {
+        let mut forger = Forger::new(&world);
+        (forger.slot.number, forger.slot.epoch) = (number, epoch);
+        write_slot(forger.media.as_ref(), &forger.label, &forger.slot, &mut || Ok(())).expect("writes");
+        forger.media.flush().expect("flushes");
+        for _ in 0..3 {
+            let pool = open(&forger.media).expect("the slot before is whole");
+            pool.close().expect("closes");
+        }
+        world.pool = open(&forger.media).expect("opens");
+        world.verify();
+    }
+}
