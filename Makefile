@@ -34,9 +34,10 @@ test: suites ## every test, unattended, with one summary line
 posix: suites build ## test suites of others through the mount, in full (POSIX_ARGS='--suite fsx', --quick, --json)
 	@$(HARNESS_RELEASE) posix $(POSIX_ARGS)
 
-sim: setup ## random lives over a failing device: pinned seeds, then fresh ones (SIM_SECONDS=300)
+sim: setup ## random lives over a failing device: pinned seeds, then fresh ones (SIM_SECONDS=300, SIM_FROM=seed)
 	@cargo build --locked --profile sim -p packstone-sim
-	@$(TARGET)/sim/packstone-sim run --pinned crates/sim/seeds.txt --fresh --seconds $(SIM_SECONDS) --threads $$(nproc)
+	@$(TARGET)/sim/packstone-sim run --pinned crates/sim/seeds.txt --fresh $(if $(SIM_FROM),--from $(SIM_FROM)) \
+		--seconds $(SIM_SECONDS) --threads $$(nproc)
 
 check: setup ## formatting, clippy and rustdoc with warnings denied, layout rules, licences
 	@scripts/check.sh

@@ -55,6 +55,9 @@ pub struct Options {
     /// Seeds from the clock on, until --seconds are over
     #[arg(long)]
     fresh: bool,
+    /// Where fresh seeds begin, in place of the clock: the same machine then lives the same lives again
+    #[arg(long, value_name = "SEED", requires = "fresh")]
+    from: Option<u64>,
     /// Seeds of a file, one a line, before the others
     #[arg(long, value_name = "FILE")]
     pinned: Option<PathBuf>,
@@ -136,7 +139,7 @@ fn seed_lists(options: &Options) -> anyhow::Result<Vec<Seeds>> {
     lists.extend(options.seeds.clone().map(|seeds| Seeds::List(seeds.collect())));
     if options.fresh || lists.is_empty() {
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-        let first = now.as_secs() * 1_000_000;
+        let first = options.from.unwrap_or(now.as_secs() * 1_000_000);
         eprintln!("fresh seeds from {first} on, for {} seconds", options.seconds);
         lists.push(Seeds::Fresh(first, Duration::from_secs(options.seconds)));
     }
@@ -156,7 +159,7 @@ fn live_all(options: &Options, seeds: Seeds, totals: &Mutex<Totals>) -> bool {
         let at = next.fetch_add(1, Ordering::SeqCst);
         match &seeds {
             Seeds::List(list) => list.get(at as usize).copied(),
-            Seeds::Fresh(first, limit) => (start.elapsed() < *limit).then_some(first + at),
+            Seeds::Fresh(first, limit) => (start.elapsed() < *limit).then_some(first.wrapping_add(at)),
         }
     };
     let work = || {
