@@ -50,7 +50,7 @@ pub fn check(pool: &Pool, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckRep
     let mut checker = Checker {
         pool,
         report: CheckReport {
-            problems: pool.notes(),
+            problems: pool.damage_noted(),
             ..CheckReport::default()
         },
         expected: BTreeMap::new(),

@@ -11,7 +11,7 @@ use crate::geometry::Geometry;
 use crate::incidents::Journal;
 use crate::label::{LabelSummary, read_label, wipe, write_label};
 use crate::log::LogWriter;
-use crate::opening::{Opening, find_checkpoint};
+use crate::opening::{Note, Opening, find_checkpoint};
 use crate::pool::{Damage, Pool, Stable};
 use crate::segments::{SegmentKind, SegmentTable};
 use crate::slot::{Cursor, Ring, clear_ring};
@@ -170,12 +170,23 @@ impl Pool {
     /// What opening found out of the ordinary, a line each: that a checkpoint or the log could not be read, and what that
     /// means.
     pub fn notes(&self) -> Vec<String> {
-        self.notes.lock().clone()
+        self.notes.lock().iter().map(|note| note.text.clone()).collect()
+    }
+
+    /// Those of the notes that tell of damage.
+    pub(crate) fn damage_noted(&self) -> Vec<String> {
+        let notes = self.notes.lock();
+        let damage = notes.iter().filter(|note| note.is_damage);
+        damage.map(|note| note.text.clone()).collect()
     }
 
     /// Keeps notes of an earlier opening, for a pool that is closed and opened again at once.
     pub fn keep_notes(&self, earlier: Vec<String>) {
-        self.notes.lock().splice(0..0, earlier);
+        let past = earlier.into_iter().map(|text| Note {
+            text,
+            is_damage: false,
+        });
+        self.notes.lock().splice(0..0, past);
     }
 }
 

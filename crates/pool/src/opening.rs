@@ -39,13 +39,30 @@ struct Leniency {
     incomplete: bool,
 }
 
+/// Something out of the ordinary that opening found.
+#[derive(Clone, Debug)]
+pub(crate) struct Note {
+    pub text: String,
+    /// It is damage. Else a crash may have left it so, and nothing is wrong any more.
+    pub is_damage: bool,
+}
+
+impl Note {
+    fn damage(text: String) -> Note {
+        Note {
+            text,
+            is_damage: true,
+        }
+    }
+}
+
 /// A checkpoint that can be used, with the log behind it.
 pub(crate) struct Found {
     pub parts: Parts,
     pub caches: Caches,
     pub next_record: u64,
     pub next_epoch: u64,
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
     pub incomplete: bool,
 }
 
@@ -155,8 +172,8 @@ impl Attempt<'_> {
         }
         .run(&mut trees.state)?;
         let loss = self.ring.loss(slot.number + 1);
-        let mut notes: Vec<String> = replayed.unread.clone().into_iter().collect();
-        notes.extend(trees.note.take());
+        let told = replayed.unread.clone().into_iter().chain(trees.note.take());
+        let mut notes: Vec<Note> = told.map(Note::damage).collect();
         let mut incomplete = replayed.unread.is_some();
         let mut next_epoch = replayed.epoch + 1;
         if self.at > 0 || loss != Loss::No || replayed.epoch > slot.epoch {
@@ -176,20 +193,25 @@ impl Attempt<'_> {
                     "checkpoint {} cannot be used ({error})",
                     self.ring.slots[0].number
                 ),
-                None => format!("checkpoint {} seems to be lost", slot.number + 1),
+                None => format!("checkpoint {} was not finished, or is damaged", slot.number + 1),
             };
             if let Some(missing) = findings.missing {
                 self.refuse_incomplete(&reason, &missing)?;
                 incomplete = true;
-                notes.push(format!(
+                notes.push(Note::damage(format!(
                     "INCOMPLETE: {reason}; what is shown is from checkpoint {}, and acknowledged data are missing: {missing}",
                     slot.number
-                ));
+                )));
             } else if self.at > 0 || loss == Loss::Likely || replayed.epoch > slot.epoch {
-                notes.push(format!(
-                    "{reason}: opened from checkpoint {} and the log behind it; nothing acknowledged is missing",
-                    slot.number
-                ));
+                // A crash that tears both copies of a slot looks like this, and does no harm.
+                let may_be_torn = self.at == 0 && replayed.epoch == slot.epoch;
+                notes.push(Note {
+                    text: format!(
+                        "{reason}: opened from checkpoint {} and the log behind it; nothing acknowledged is missing",
+                        slot.number
+                    ),
+                    is_damage: !may_be_torn,
+                });
             }
         }
         self.rest_segments(&mut trees.state);
@@ -229,7 +251,7 @@ fn found(
     trees: Trees,
     replayed: &Replayed,
     next_epoch: u64,
-    (notes, incomplete): (Vec<String>, bool),
+    (notes, incomplete): (Vec<Note>, bool),
 ) -> Found {
     let log = LogWriter {
         cursors: replayed.cursors,

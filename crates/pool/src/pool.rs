@@ -21,7 +21,7 @@ use crate::geometry::Geometry;
 use crate::incidents::Journal;
 use crate::log::LogWriter;
 use crate::node::Pair;
-use crate::opening::Opening;
+use crate::opening::{Note, Opening};
 use crate::overlay::FixedState;
 use crate::scan::merged_scan;
 use crate::state::{Pending, Recent, State};
@@ -67,7 +67,7 @@ pub struct Pool {
     pub(crate) failpoints: Failpoints,
     pub(crate) incidents: Journal,
     /// What opening found out of the ordinary.
-    pub(crate) notes: Mutex<Vec<String>>,
+    pub(crate) notes: Mutex<Vec<Note>>,
     /// Kept by a pool that was opened for reading only, for the repair that may follow.
     pub(crate) opening: Mutex<Option<Opening>>,
 }

@@ -77,7 +77,7 @@ impl PoolRepair {
                 "write {damaged} copies of checkpoint slots from the others"
             ));
         }
-        for note in pool.notes() {
+        for note in pool.damage_noted() {
             self.lines.push(format!("write a new checkpoint, because {note}"));
         }
     }
