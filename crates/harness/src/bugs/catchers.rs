@@ -45,24 +45,6 @@ pub(super) struct Catcher {
 
 pub(super) const CATCHERS: [Catcher; 4] = [
     Catcher {
-        name: "pool tests",
-        build: &[
-            "test",
-            "--profile",
-            "sim",
-            "-p",
-            "packstone-pool",
-            "--lib",
-            "--no-run",
-        ],
-        run: &["test", "--profile", "sim", "-p", "packstone-pool", "--lib"],
-    },
-    Catcher {
-        name: "fs tests",
-        build: &["test", "--profile", "sim", "-p", "packstone-fs", "--no-run"],
-        run: &["test", "--profile", "sim", "-p", "packstone-fs", "--no-fail-fast"],
-    },
-    Catcher {
         name: "crash points",
         build: &["build", "--profile", "sim", "-p", "packstone-sim"],
         run: &[
@@ -96,6 +78,24 @@ pub(super) const CATCHERS: [Catcher; 4] = [
             "--shrink-seconds",
             "0",
         ],
+    },
+    Catcher {
+        name: "pool tests",
+        build: &[
+            "test",
+            "--profile",
+            "sim",
+            "-p",
+            "packstone-pool",
+            "--lib",
+            "--no-run",
+        ],
+        run: &["test", "--profile", "sim", "-p", "packstone-pool", "--lib"],
+    },
+    Catcher {
+        name: "fs tests",
+        build: &["test", "--profile", "sim", "-p", "packstone-fs", "--no-run"],
+        run: &["test", "--profile", "sim", "-p", "packstone-fs", "--no-fail-fast"],
     },
 ];
 
