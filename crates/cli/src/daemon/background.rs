@@ -156,10 +156,16 @@ fn destroy_pieces(daemon: &Daemon) -> anyhow::Result<bool> {
 /// Takes every step, also those behind one that fails, and tells the first failure at the end. True if there was progress
 /// that may go on.
 fn take_all(steps: impl Iterator<Item = anyhow::Result<bool>>) -> anyhow::Result<bool> {
-    steps.fold(Ok(false), |outcome, step| match (outcome, step) {
-        (Ok(before), Ok(more)) => Ok(before | more),
-        (Err(first), _) | (Ok(_), Err(first)) => Err(first),
-    })
+    let (mut going_on, mut failed) = (false, None);
+    for step in steps {
+        match step {
+            Ok(more) => going_on |= more,
+            Err(error) => {
+                failed.get_or_insert(error);
+            }
+        }
+    }
+    failed.map_or(Ok(going_on), Err)
 }
 
 #[cfg(test)]
