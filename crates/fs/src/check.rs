@@ -54,7 +54,7 @@ pub struct FsCheckReport {
 }
 
 impl FsCheckReport {
-    /// One line for each thing that [`crate::repair`] would do at first; mending one thing may show another.
+    /// One line for each thing that [`crate::repair()`] would do at first; mending one thing may show another.
     pub fn repairs(&self) -> Vec<String> {
         self.mends.lines()
     }

@@ -1,4 +1,4 @@
-//! Mending a dataset that is not mounted: what [`crate::check`] found and nobody has to guess about.
+//! Mending a dataset that is not mounted: what [`crate::check()`] found and nobody has to guess about.
 //!
 //! | found | done |
 //! |---|---|

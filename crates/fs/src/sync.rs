@@ -21,7 +21,7 @@ pub(crate) const BUFFERED_BYTES_MAX: u64 = 64 << 20;
 const BUFFER_AGE_MS: i64 = 1_000;
 /// Age at which changed attributes are written out.
 const ATTRIBUTES_AGE_MS: i64 = 5_000;
-/// Inodes written out in one step.
+/// Inodes of one queue written out in one step.
 const INODES_PER_STEP: usize = 64;
 
 /// What is in memory and not yet in the tree, oldest first.
@@ -216,24 +216,35 @@ impl FileSystem {
         if self.read_only {
             return Ok(false);
         }
-        const OPERATION: &str = "background work";
-        let mut done = 0;
-        while done < INODES_PER_STEP {
+        let buffers = self.write_out_due(&self.dirty.buffers, now, BUFFER_AGE_MS, Flush::Data);
+        let attributes = self.write_out_due(&self.dirty.attributes, now, ATTRIBUTES_AGE_MS, Flush::All);
+        let recounted = self.recount_one();
+        let reclaiming = self.reclaim_step();
+        // Told only now: what fails for one file must not keep the others waiting.
+        Ok(buffers? | attributes? | recounted? | reclaiming?)
+    }
+
+    /// Flushes some inodes that have waited long enough in a queue, and tells the first failure. What fails goes behind the
+    /// others in the queue. True if more may be due.
+    fn write_out_due(
+        &self,
+        queue: &Mutex<VecDeque<(Timestamp, Ino)>>,
+        now: Timestamp,
+        age_ms: i64,
+        scope: Flush,
+    ) -> Result<bool> {
+        // No longer than the queue is now: what fails is not tried twice in one step.
+        let limit = queue.lock().len().min(INODES_PER_STEP);
+        let mut outcome = Ok(());
+        for _ in 0..limit {
             let _taken = self.dirty.taking.read();
             // One at a time: what was taken from a queue and not flushed would be forgotten when the other fails.
-            let due = DirtyQueues::pop_due(&self.dirty.buffers, now, BUFFER_AGE_MS)
-                .map(|ino| (ino, Flush::Data))
-                .or_else(|| {
-                    let attributes = DirtyQueues::pop_due(&self.dirty.attributes, now, ATTRIBUTES_AGE_MS);
-                    attributes.map(|ino| (ino, Flush::All))
-                });
-            let Some((ino, scope)) = due else { break };
-            self.flush_queued(OPERATION, ino, scope)?;
-            done += 1;
+            let Some(ino) = DirtyQueues::pop_due(queue, now, age_ms) else {
+                return outcome.map(|()| false);
+            };
+            outcome = outcome.and(self.flush_queued("background work", ino, scope));
         }
-        let recounted = self.recount_one()?;
-        let reclaiming = self.reclaim_step()?;
-        Ok(done == INODES_PER_STEP || recounted || reclaiming)
+        outcome.map(|()| limit == INODES_PER_STEP)
     }
 
     /// Counts stored bytes again for one file whose count was not written before a crash. True if there was one.
@@ -248,10 +259,13 @@ impl FileSystem {
         if state.dead || !state.recount {
             return Ok(true);
         }
-        // A file that cannot be counted stays in the queue, behind the others.
-        state.record.stored_bytes = self
-            .count_stored_bytes(ino)
-            .inspect_err(|_| self.dirty.queue_recount(ino))?;
+        // A file that cannot be counted now stays in the queue, behind the others. Damage would be met again each time:
+        // then the count stays inexact, until the file is mended and opened anew.
+        state.record.stored_bytes = self.count_stored_bytes(ino).inspect_err(|failed| {
+            if failed.kind != ErrorKind::Damaged {
+                self.dirty.queue_recount(ino);
+            }
+        })?;
         state.recount = false;
         state.attributes_dirty = true;
         let now = state.record.changed;

@@ -15,7 +15,7 @@ use crate::geometry::Geometry;
 use crate::label::{damaged_labels, write_label};
 use crate::pool::Pool;
 use crate::recovery::Scanner;
-use crate::segments::{SegmentKind, SegmentTable};
+use crate::segments::{SegmentKind, SegmentTable, live_bytes_max};
 use crate::slot::{Cursor, Slot};
 use crate::state::{Counters, LOG_STREAMS};
 use crate::stores::{TableStore, decode_location};
@@ -28,6 +28,9 @@ pub type Owners = BTreeMap<TreeId, Vec<RecordId>>;
 /// Records freed in one transaction.
 const FREES_PER_COMMIT: usize = 1000;
 
+/// What a segment in use is called whose first batch cannot be read.
+const KIND_UNKNOWN: SegmentKind = SegmentKind::Nodes;
+
 /// What a repair of the pool would do.
 #[derive(Clone, Debug, Default)]
 pub struct PoolRepair {
@@ -39,6 +42,10 @@ pub struct PoolRepair {
     leaked: Vec<RecordId>,
     totals: BTreeMap<TreeId, Counters>,
     table_bytes: Option<u64>,
+    /// Every segment was counted: once `usage` is set, all of it can be trusted.
+    usage_is_whole: bool,
+    /// A segment that is said to hold more than fits: no count of it can be true.
+    impossible: Option<SegmentId>,
 }
 
 impl PoolRepair {
@@ -84,18 +91,32 @@ impl PoolRepair {
 
     fn plan_usage(&mut self, pool: &Pool, books: &Books) {
         let segments = pool.state.read().segments.clone();
+        let limit = live_bytes_max(pool.geometry.segment_bytes());
         for (id, segment) in segments.iter() {
             let live = books.live.get(&id).copied().unwrap_or(0);
-            if live == u64::from(segment.live_bytes) {
+            let Some(live_bytes) = u32::try_from(live).ok().filter(|bytes| *bytes <= limit) else {
+                self.impossible.get_or_insert(id);
+                self.problems.push(format!(
+                    "segment {id}: records and nodes of {live} bytes are said to lie in it, more than fit; no repair can tell which are right"
+                ));
                 continue;
-            }
-            if let Ok(live_bytes) = u32::try_from(live) {
+            };
+            let lent = segment.kind == SegmentKind::Free && live_bytes > 0;
+            if live_bytes != segment.live_bytes || lent {
                 self.usage.push((id, live_bytes));
                 self.lines.push(format!(
                     "count segment {id} anew: {live_bytes} live bytes instead of {}",
                     segment.live_bytes
                 ));
             }
+        }
+        self.usage_is_whole = self.impossible.is_none() && books.live.keys().all(|id| segments.contains(*id));
+        if let Some(id) = segments.mismatch().filter(|_| self.usage_is_whole) {
+            self.problems.push(format!(
+                "segment {id}: its usage contradicted the log when the pool was opened"
+            ));
+            self.lines
+                .push("trust the usage of segments again, because all of them were counted".into());
         }
     }
 
@@ -184,6 +205,14 @@ impl PoolRepair {
                 "acknowledged data are missing, and a repair would make that final: restore the pool from a backup",
             ));
         }
+        if let Some(id) = self.impossible {
+            return Err(Error::damaged(
+                OPERATION,
+                format!(
+                    "more is said to lie in segment {id} than fits: mount read-only and copy what is in the pool"
+                ),
+            ));
+        }
         let found: Vec<Option<SegmentKind>> = self
             .usage
             .iter()
@@ -193,9 +222,14 @@ impl PoolRepair {
         for ((id, live_bytes), found) in self.usage.iter().zip(found) {
             let kind = match (state.segments.get(*id).kind, found) {
                 (SegmentKind::Free, Some(found)) => found,
+                // Free it would be written over, though its first batch can no longer say what it is.
+                (SegmentKind::Free, None) if *live_bytes > 0 => KIND_UNKNOWN,
                 (kept, _) => kept,
             };
             state.segments.recount(*id, kind, *live_bytes);
+        }
+        if self.usage_is_whole {
+            state.segments.trust();
         }
         for (tree, counted) in &self.totals {
             state.counters.insert(*tree, *counted);
@@ -230,25 +264,24 @@ fn first_kind(geometry: &Geometry, pool_tag: u64, segment: SegmentId) -> Option<
 
 /// Segment usage as a checkpoint's record table has it: every record, node and table node counted where it lies.
 pub(crate) fn count_usage(geometry: &Geometry, caches: &Caches, slot: &Slot) -> Result<SegmentTable> {
-    let mut places: Vec<Location> = Vec::new();
     let store = TableStore { geometry, caches };
-    walk(&store, slot.table_root.as_ref(), &mut |pointer, node| {
-        places.push(*pointer);
-        for at in 0..if node.level() == 0 { node.len() } else { 0 } {
-            places.push(decode_location(node.value(at))?);
-        }
-        Ok(())
-    })?;
     let mut live: BTreeMap<SegmentId, u32> = BTreeMap::new();
-    for place in &places {
+    let mut add = |place: &Location| {
         geometry.check_location(place)?;
         let sum = live.entry(place.segment).or_default();
         *sum = sum.saturating_add(place.footprint_bytes());
-    }
+        Ok(())
+    };
+    // Added up on the way: a list of all records could take more memory than there is.
+    walk(&store, slot.table_root.as_ref(), &mut |pointer, node| {
+        add(pointer)?;
+        (0..if node.level() == 0 { node.len() } else { 0 })
+            .try_for_each(|at| add(&decode_location(node.value(at))?))
+    })?;
     let pool_tag = crate::batch::pool_tag(&geometry.label.pool_id);
     let mut table = SegmentTable::new(geometry.label.segment_count);
     for (segment, live_bytes) in live {
-        let kind = first_kind(geometry, pool_tag, segment).unwrap_or(SegmentKind::Nodes);
+        let kind = first_kind(geometry, pool_tag, segment).unwrap_or(KIND_UNKNOWN);
         table.recount(segment, kind, live_bytes);
     }
     Ok(table)

@@ -24,6 +24,12 @@ pub(crate) const SEGMENTS_PER_PAGE: u32 = 512;
 /// Bytes of a usage page before packing.
 pub(crate) const USAGE_PAGE_BYTES: usize = SEGMENTS_PER_PAGE as usize * 8;
 
+/// Most live bytes that are believed of a segment of that size. Entries of batch directories may be smaller than they are
+/// counted as, so a segment may seem to hold a little more than its size.
+pub(crate) fn live_bytes_max(segment_bytes: u32) -> u32 {
+    segment_bytes.saturating_mul(2)
+}
+
 /// What a segment is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentKind {
@@ -199,6 +205,11 @@ impl SegmentTable {
         self.mismatch.get_or_insert(id);
     }
 
+    /// Every segment was counted anew and set right: checkpoints may go by the table again.
+    pub(crate) fn trust(&mut self) {
+        self.mismatch = None;
+    }
+
     /// Sets what is live in a segment, as counted.
     pub(crate) fn recount(&mut self, id: SegmentId, kind: SegmentKind, live_bytes: u32) {
         let Some(segment) = self.segments.get_mut(id.0 as usize) else {
@@ -293,7 +304,7 @@ impl SegmentTable {
             let live_bytes = reader.u32()?;
             let kind = SegmentKind::from_byte(reader.u8()?)?;
             reader.take(3)?;
-            if live_bytes > 2 * segment_bytes || (kind == SegmentKind::Free && live_bytes > 0) {
+            if live_bytes > live_bytes_max(segment_bytes) || (kind == SegmentKind::Free && live_bytes > 0) {
                 return Err(Malformed("has impossible live bytes"));
             }
             let id = SegmentId(number);

@@ -136,22 +136,36 @@ fn repeat(name: &str, rest: Duration, stop: &Stop, step: &mut impl FnMut() -> an
     }
 }
 
-/// A step of every mounted file system, then a piece of one dataset that is being destroyed.
+/// A step of every mounted file system and of every dataset that is being destroyed.
 fn step_files(daemon: &Daemon) -> anyhow::Result<bool> {
-    let mut more = false;
-    for file_system in daemon.mounts.file_systems() {
-        more |= file_system.step(operations::timestamp_now())?;
+    let now = operations::timestamp_now();
+    let mounted = daemon.mounts.file_systems();
+    let steps = mounted
+        .iter()
+        .map(|file_system| file_system.step(now).map_err(anyhow::Error::from));
+    take_all(steps.chain(std::iter::once_with(|| destroy_pieces(daemon))))
+}
+
+/// A piece of each dataset that is being destroyed.
+fn destroy_pieces(daemon: &Daemon) -> anyhow::Result<bool> {
+    let datasets = daemon.pool.datasets()?.into_iter();
+    let destroying = datasets.filter(|dataset| dataset.state == DatasetState::Destroying);
+    take_all(destroying.map(|dataset| operations::destroy_step(&daemon.pool, &dataset.name)))
+}
+
+/// Takes every step, also those behind one that fails, and tells the first failure at the end. True if there was progress
+/// that may go on.
+fn take_all(steps: impl Iterator<Item = anyhow::Result<bool>>) -> anyhow::Result<bool> {
+    let (mut going_on, mut failed) = (false, None);
+    for step in steps {
+        match step {
+            Ok(more) => going_on |= more,
+            Err(error) => {
+                failed.get_or_insert(error);
+            }
+        }
     }
-    let destroying = daemon
-        .pool
-        .datasets()?
-        .into_iter()
-        .find(|dataset| dataset.state == DatasetState::Destroying);
-    if let Some(dataset) = destroying {
-        operations::destroy_step(&daemon.pool, &dataset.name)?;
-        more = true;
-    }
-    Ok(more)
+    failed.map_or(Ok(going_on), Err)
 }
 
 #[cfg(test)]
@@ -180,6 +194,22 @@ mod tests {
         background.stop();
         assert_eq!(steps.load(Ordering::SeqCst), 3);
         assert!(begun.elapsed() < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_step_that_fails_keeps_none_behind_it_from_its_turn() {
+        let mut taken = Vec::new();
+        let outcome = take_all((0..4).map(|step| {
+            taken.push(step);
+            match step {
+                1 | 2 => Err(anyhow::anyhow!("step {step} failed")),
+                _ => Ok(true),
+            }
+        }));
+        assert_eq!(outcome.unwrap_err().to_string(), "step 1 failed");
+        assert_eq!(taken, [0, 1, 2, 3]);
+        assert!(take_all([Ok(false), Ok(true), Ok(false)].into_iter()).unwrap());
+        assert!(!take_all(std::iter::empty()).unwrap());
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What a check found that can be mended without guessing: counts that are counted again, names that lead nowhere, inodes
-//! that lost their name. [`crate::repair`] does it.
+//! that lost their name. [`crate::repair()`] does it.
 
 use crate::layout::InodeRecord;
 use crate::types::{FileKind, Ino};

@@ -2,6 +2,7 @@
 
 use super::world::*;
 use crate::label::tail_offset_bytes;
+use crate::segments::SegmentKind;
 use crate::*;
 use packstone_media::{Media, SimulatedMedia};
 use std::sync::Arc;
@@ -99,6 +100,91 @@ fn usage_that_is_wrong_is_counted_anew() {
         );
         world.will_crash = false;
     }
+}
+
+/// The log behind the checkpoint frees more than usage says is there: replay notices, and the repair still mends it.
+#[test]
+fn usage_that_replay_found_wrong_is_counted_anew() {
+    let mut world = lived_in();
+    let mut state = world.pool.state.write();
+    let (id, segment) = state
+        .segments
+        .iter()
+        .find(|(id, segment)| segment.live_bytes > 20_000 && !state.segments.is_open(*id))
+        .expect("has a sealed segment");
+    state.segments.recount(id, segment.kind, 1);
+    drop(state);
+    world.pool.checkpoint_now().expect("checkpoints");
+    world.delete_some(500);
+    world.sync().expect("syncs");
+    world.media.crash_losing_nothing();
+    let media = Arc::new(world.media.fork());
+    let found = open_to_read(&media).expect("opens");
+    assert_eq!(
+        found.state.read().segments.mismatch(),
+        Some(id),
+        "replay noticed nothing"
+    );
+    drop(found);
+    let refused = open(&media).err().expect("is refused for writing");
+    assert_eq!(refused.kind(), ErrorKind::Damaged);
+    let lines = mend(&world, &Arc::new(world.media.fork())).join("\n");
+    assert!(lines.contains(&format!("count segment {id} anew")), "{lines}");
+    assert!(lines.contains("trust the usage"), "{lines}");
+    world.will_crash = false;
+}
+
+/// A segment that is said to be free holds live bytes, and its first batch no longer says what it is used for.
+#[test]
+fn a_segment_with_live_bytes_is_never_left_free() {
+    let mut world = lived_in();
+    let mut state = world.pool.state.write();
+    let (id, _) = state
+        .segments
+        .iter()
+        .find(|(id, segment)| {
+            matches!(segment.kind, SegmentKind::Log(_))
+                && segment.live_bytes > 1000
+                && !state.segments.is_open(*id)
+        })
+        .expect("has a sealed segment");
+    state.segments.recount(id, SegmentKind::Free, 0);
+    drop(state);
+    world.pool.checkpoint_now().expect("checkpoints");
+    world.media.crash_losing_nothing();
+    let media = Arc::new(world.media.fork());
+    media.corrupt(
+        LABEL_AREA_BYTES + u64::from(id.0) * u64::from(SEGMENT_BYTES),
+        0x55,
+    );
+    let lines = mend(&world, &media);
+    assert!(
+        lines[0].starts_with(&format!("count segment {id} anew")),
+        "{lines:?}"
+    );
+    world.will_crash = false;
+}
+
+/// Two records at one place can add up to more than a segment holds: no usage that could be written would be true.
+#[test]
+fn a_count_beyond_a_segment_is_refused() {
+    let world = lived_in();
+    world.pool.close().expect("closes");
+    let image = world.media.image();
+    let pool = open_to_read(&world.media).expect("opens");
+    let mut report = check(&pool, &mut |_, _| {}).expect("checks");
+    let books = report.books.as_mut().expect("has books");
+    let live = books.live.values_mut().next().expect("has a segment in use");
+    *live = 2 * u64::from(SEGMENT_BYTES) + 1;
+    let repair = PoolRepair::plan(&pool, &report, Some(&owners(&world)));
+    assert!(
+        repair.problems[0].contains("more than fit"),
+        "{:?}",
+        repair.problems
+    );
+    let refused = repair.apply(&pool).expect_err("is refused");
+    assert_eq!(refused.kind(), ErrorKind::Damaged);
+    assert!(world.media.image() == image, "a refused repair wrote something");
 }
 
 #[test]
