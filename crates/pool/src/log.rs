@@ -22,7 +22,7 @@ use crate::pool::Pool;
 use crate::segments::SegmentKind;
 use crate::slot::Cursor;
 use crate::state::{COLD_STREAM, Group, LOG_STREAMS, Pending, State};
-use crate::types::{CommitSequence, RecordId, SECTOR_BYTES, SegmentId};
+use crate::types::{CommitSequence, RecordId, SECTOR_BYTES, SegmentId, round_up_to_sector};
 use packstone_codec::{Compression, PackedRecord};
 
 /// Longest log batch, so that no buffer grows with the segment size.
@@ -59,8 +59,8 @@ impl Plan {
     }
 }
 
-/// Segments that a group of `bytes` in `records` may need: the end of each may be too short for the next record, and
-/// every stream may have to begin a new one.
+/// Segments that a group of `bytes` in `records` may need, none longer than `largest_bytes`: the end of each may be too
+/// short for the next record or chunk of operations, and every stream may have to begin a new one.
 pub(crate) fn segments_needed(bytes: u64, records: usize, largest_bytes: u32, segment_bytes: u32) -> u32 {
     let overhead =
         records as u64 * u64::from(ENTRY_BYTES_MAX) + (HEADER_BYTES as u64 + u64::from(SECTOR_BYTES)) * 4;
@@ -79,6 +79,83 @@ pub(crate) fn group_segments(group: &Group, segment_bytes: u32) -> u32 {
     segments_needed(group.bytes, records, group.largest_bytes, segment_bytes)
 }
 
+/// Whether the free segments suffice for the waiting group. Counted closely only where the estimate says no.
+fn fits(state: &State, log: &LogWriter, segment_bytes: u32) -> bool {
+    let free = state.segments.free_count();
+    if group_segments(&state.group, segment_bytes) <= free {
+        return true;
+    }
+    // Batches that end before their segment does would have to be counted too.
+    segment_bytes <= BATCH_BYTES_MAX && Layout::of_group(state, log, segment_bytes).opened <= free
+}
+
+/// How many segments the planner would open for a group. Sizes are the planner's or a little more; then no item ends
+/// further on with the planner than here, and so the planner opens no more segments.
+struct Layout {
+    segment_bytes: u32,
+    ends: [u32; LOG_STREAMS],
+    /// Stream of the batch that can still grow, and its bytes.
+    open: Option<(usize, u32)>,
+    opened: u32,
+}
+
+impl Layout {
+    fn of_group(state: &State, log: &LogWriter, segment_bytes: u32) -> Layout {
+        let mut layout = Layout {
+            segment_bytes,
+            ends: log.cursors.map(|cursor| cursor.offset_bytes),
+            open: None,
+            opened: 0,
+        };
+        for (stream, ids) in state.group.records.iter().enumerate() {
+            for pending in ids.iter().filter_map(|id| state.pending.get(id)) {
+                layout.place(stream, pending.record.packed_bytes() + ENTRY_BYTES_MAX);
+            }
+        }
+        for chunk in &state.group.chunks {
+            let stream = layout.open.map_or(0, |(stream, _)| stream);
+            layout.place(stream, pack_operations(chunk).packed_bytes() + 5);
+        }
+        layout.close();
+        layout
+    }
+
+    fn place(&mut self, stream: usize, bytes: u32) {
+        if let Some((open, used)) = self.open
+            && open == stream
+            && self.ends[stream] + round_up_to_sector(used + bytes) <= self.segment_bytes
+        {
+            self.open = Some((stream, used + bytes));
+            return;
+        }
+        self.close();
+        let used = HEADER_BYTES as u32 + bytes;
+        if self.ends[stream] + round_up_to_sector(used) > self.segment_bytes {
+            self.opened += 1;
+            self.ends[stream] = 0;
+        }
+        self.open = Some((stream, used));
+    }
+
+    fn close(&mut self) {
+        if let Some((stream, used)) = self.open.take() {
+            self.ends[stream] += round_up_to_sector(used);
+            if self.ends[stream] == self.segment_bytes {
+                self.opened += 1;
+                self.ends[stream] = 0;
+            }
+        }
+    }
+}
+
+fn pack_operations(chunk: &[u8]) -> PackedRecord {
+    let packed = PackedRecord::pack(chunk, Compression::default());
+    if chunk.len() as u64 > UNFOLDING_MAX * u64::from(packed.packed_bytes()) {
+        return PackedRecord::pack(chunk, Compression::None);
+    }
+    packed
+}
+
 /// Lays the waiting group out. Nothing is changed when it fails.
 pub(crate) fn plan_group(state: &mut State, log: &mut LogWriter, segment_bytes: u32) -> Result<Plan> {
     let commit = state.last_commit;
@@ -89,7 +166,7 @@ pub(crate) fn plan_group(state: &mut State, log: &mut LogWriter, segment_bytes: 
             commit,
         });
     }
-    if group_segments(&state.group, segment_bytes) > state.segments.free_count() {
+    if !fits(state, log, segment_bytes) {
         return Err(Error::new(
             ErrorKind::NoSpace,
             "write log",
@@ -168,10 +245,7 @@ impl Planner<'_> {
     }
 
     fn place_operations(&mut self, chunk: &[u8]) {
-        let mut packed = PackedRecord::pack(chunk, Compression::default());
-        if chunk.len() as u64 > UNFOLDING_MAX * u64::from(packed.packed_bytes()) {
-            packed = PackedRecord::pack(chunk, Compression::None);
-        }
+        let packed = pack_operations(chunk);
         let stream = self.open.unwrap_or(0);
         self.batch_for(stream, packed.packed_bytes() + 5)
             .push_operations(packed.frame());

@@ -100,7 +100,7 @@ impl Pool {
     /// records that are too long, `Damaged` when a freed record does not exist.
     pub fn commit(&self, transaction: Transaction) -> Result<CommitSequence> {
         self.validate(&transaction)?;
-        self.admit(transaction.bytes, transaction.may_use_reserve)?;
+        self.admit(&transaction)?;
         let commit = self.apply_transaction(transaction)?;
         // The transaction is applied: what goes wrong here must not look as if it were not. A full pool relieves memory
         // later; after a failed write the pool has stopped, and `sync` says so.

@@ -5,15 +5,23 @@
 //! scattered in segments that are not free; then the committer itself makes room (a checkpoint frees empty segments, the
 //! cleaner empties more) before its commit is admitted, so that a later flush cannot run dry.
 //!
+//! What admission keeps: once a commit is admitted, free segments suffice for everything that waits with this commit behind
+//! it, the ends of segments lost that fit no further record included ([`Demand::log_segments`]), for the checkpoint that follows, and for
+//! [`KEPT_SEGMENTS`] more, from which a victim is cleaned and what makes room is written. Long records need this most: of a segment
+//! they may leave nearly half unused. The bytes that fit count the same loss ([`usable_bytes`]), guessed from the mean length of
+//! what each tree stores; a pool that is still empty knows nothing of that and shows more.
+//!
 //! The reserve is a twelfth of the pool, at least 20 segments (a third of a tiny pool): room for the cleaner to work in and for checkpoints.
 //! Transactions that make room may use half of it.
 
+use crate::batch::ENTRY_BYTES_MAX;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::group_segments;
 use crate::node::NODE_BYTES_MAX;
 use crate::pool::Pool;
-use crate::state::{LOG_STREAMS, State};
-use crate::types::TreeId;
+use crate::state::{Group, LOG_STREAMS, State};
+use crate::transaction::Transaction;
+use crate::types::{SECTOR_BYTES, TreeId};
 
 /// Space as a user sees it: what `df` shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +50,12 @@ const CHANGE_BYTES: u64 = 24;
 /// Log bytes of a change that makes room, rather fewer than it takes.
 const DELETE_BYTES: u64 = 16;
 
+/// Free segments that ordinary commits leave beyond what log and checkpoint may need: one for the moves of a cleaned
+/// victim, two for what makes room.
+const KEPT_SEGMENTS: u32 = 3;
+/// Records longer than this part of a segment count as long: what they lose at the ends of segments is taken into account.
+const LONG_SHARE: u128 = 32;
+
 /// Segments kept back.
 pub(crate) fn reserve_segments(count: u32) -> u32 {
     (count / 12).max(20).min(count / 3)
@@ -69,23 +83,81 @@ pub(crate) fn checkpoint_segments(state: &State, segment_bytes: u32, more_change
     (rewritten + usage).div_ceil(u64::from(segment_bytes)) as u32 + 1
 }
 
+/// What of a segment records can fill, when its end stays empty because the next did not fit: by the mean length of the
+/// records of each tree, weighted by their bytes.
+fn usable_bytes(state: &State, segment_bytes: u32) -> u64 {
+    let segment = u128::from(segment_bytes);
+    let (mut packed, mut lost) = (0u128, 0u128);
+    for counters in state.counters.values().filter(|counters| counters.records > 0) {
+        let bytes = u128::from(counters.packed_bytes);
+        let mean = bytes / u128::from(counters.records);
+        packed += bytes;
+        // Short ones lose less than the reserve forgives.
+        if mean * LONG_SHARE > segment {
+            lost += bytes * mean.min(segment / 2);
+        }
+    }
+    (segment - lost.checked_div(packed).unwrap_or(0)) as u64
+}
+
 fn limit_bytes(state: &State, segment_bytes: u32, may_use_reserve: bool) -> u64 {
     let count = state.segments.count();
     let kept = reserve_segments(count) / if may_use_reserve { 2 } else { 1 };
-    u64::from(count - kept) * u64::from(segment_bytes)
+    u64::from(count - kept) * usable_bytes(state, segment_bytes)
 }
 
-fn verdict(state: &State, segment_bytes: u32, bytes: u64, may_use_reserve: bool) -> Verdict {
+/// What a transaction wants to add.
+#[derive(Clone, Copy)]
+struct Demand {
+    bytes: u64,
+    /// Packed bytes of its records, and of the longest.
+    records_bytes: u64,
+    longest_bytes: u32,
+    may_use_reserve: bool,
+}
+
+impl Demand {
+    fn of(transaction: &Transaction) -> Demand {
+        let lengths = || {
+            transaction
+                .stored
+                .iter()
+                .map(|stored| stored.record.packed_bytes())
+        };
+        Demand {
+            bytes: transaction.bytes,
+            records_bytes: lengths().map(u64::from).sum(),
+            longest_bytes: lengths().max().unwrap_or(0),
+            may_use_reserve: transaction.may_use_reserve,
+        }
+    }
+
+    /// Segments that the log may need for the waiting group with this behind it: records fill a segment only up to where the
+    /// next one does not fit.
+    fn log_segments(&self, group: &Group, segment_bytes: u32, least: u32) -> u32 {
+        let segment = u64::from(segment_bytes);
+        let end = self.longest_bytes + ENTRY_BYTES_MAX + SECTOR_BYTES;
+        let usable = segment - u64::from(end.min(segment_bytes / 2 + 2 * SECTOR_BYTES));
+        let spread = self.records_bytes * segment / usable + self.bytes.saturating_sub(self.records_bytes);
+        group_segments(group, segment_bytes).max(least) + spread.div_ceil(segment) as u32
+    }
+}
+
+fn verdict(state: &State, segment_bytes: u32, demand: Demand) -> Verdict {
+    let Demand {
+        bytes,
+        may_use_reserve,
+        ..
+    } = demand;
     if used_bytes(state) + bytes > limit_bytes(state, segment_bytes, may_use_reserve) {
         return Verdict::Full;
     }
-    let log = group_segments(&state.group, segment_bytes).max(LOG_STREAMS as u32)
-        + bytes.div_ceil(u64::from(segment_bytes)) as u32;
+    let log = demand.log_segments(&state.group, segment_bytes, LOG_STREAMS as u32);
     // Whatever is admitted, the checkpoint that wins room must still fit behind it, or nothing ever fits again.
     let floor = if may_use_reserve {
         log + checkpoint_segments(state, segment_bytes, bytes / DELETE_BYTES) + 1
     } else {
-        log + checkpoint_segments(state, segment_bytes, 0) + 2
+        log + checkpoint_segments(state, segment_bytes, 0) + KEPT_SEGMENTS
     };
     if state.segments.free_count() >= floor {
         Verdict::Admitted
@@ -108,7 +180,8 @@ impl Pool {
     }
 
     /// Lets a commit of that size pass, making room if need be.
-    pub(crate) fn admit(&self, bytes: u64, may_use_reserve: bool) -> Result<()> {
+    pub(crate) fn admit(&self, transaction: &Transaction) -> Result<()> {
+        let demand = Demand::of(transaction);
         let segment_bytes = self.geometry.segment_bytes();
         let mut settled = self.state.read().active.is_empty();
         let mut stuck = false;
@@ -117,7 +190,7 @@ impl Pool {
                 let state = self.state.read();
                 state.require_writable("commit")?;
                 self.refuse_without_end(&state)?;
-                verdict(&state, segment_bytes, bytes, may_use_reserve)
+                verdict(&state, segment_bytes, demand)
             };
             match verdict {
                 Verdict::Admitted => return Ok(()),
@@ -137,11 +210,10 @@ impl Pool {
                 }
             }
         }
-        if may_use_reserve {
+        if demand.may_use_reserve {
             // What makes room must not be refused for want of comfort: the log itself still has to fit.
             let state = self.state.read();
-            let log = group_segments(&state.group, segment_bytes).max(LOG_STREAMS as u32 + 1)
-                + bytes.div_ceil(u64::from(segment_bytes)) as u32;
+            let log = demand.log_segments(&state.group, segment_bytes, LOG_STREAMS as u32 + 1);
             if log < state.segments.free_count() {
                 return Ok(());
             }

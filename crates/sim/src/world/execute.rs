@@ -129,7 +129,7 @@ impl World {
 
     /// Whether a full pool is an answer.
     pub(crate) fn may_be_full(&self, room: Room) -> bool {
-        room == Room::Needs || !self.profile.dense
+        room == Room::Needs
     }
 
     /// How full the pool is, for messages.
