@@ -286,11 +286,12 @@ mod tests {
         for number in 0..SIZE_BYTES.len() {
             // The segment of the first cursor.
             let media = forged(number, |_, _| Some(()), &mut |slot| slot[61..65].fill(0x77));
-            let error = open(&media, true)
-                .err()
-                .expect("the slot names an impossible place");
-            assert_eq!(error.kind(), packstone_pool::ErrorKind::Damaged);
-            assert!(error.to_string().contains("impossible places"), "{error}");
+            // An older checkpoint may stand in for it; then the pool says why.
+            let said = match open(&media, true) {
+                Ok(pool) => pool.notes().join("; "),
+                Err(error) => error.to_string(),
+            };
+            assert!(said.contains("impossible places"), "image {number}: {said}");
             let forgery: Forgery = |forge, map| forge.record(*map.records.first()?, &mut |raw| raw.push(1));
             let pool = open(&forged(number, forgery, &mut |_| ()), true).expect("opens");
             let first = base(number).map.records[0];
