@@ -278,9 +278,11 @@ impl World {
         self.settle_meta(slot, ino, before)?;
         let found = self.read_content(slot, ino)?;
         let record_bytes = self.record_bytes(slot, ino)?;
-        let number = self.journal.number;
+        let (number, durable) = (self.journal.number, self.journal.durable);
         let node = self.model(slot).0.node_mut(ino);
         node.modified = None;
+        // What did not go through is no commit that a later sync would make durable.
+        node.touched = node.touched.min(durable);
         let settled = node.data.settle_last(number, &found, record_bytes);
         settled
             .or_else(|detail| violation("half done: neither old nor new", format!("inode {ino}: {detail}")))
