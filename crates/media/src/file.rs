@@ -7,10 +7,13 @@
 //!   cannot allocate, the file is sparse and [`FileMedia::is_preallocated`] says so.
 //! - Memory that is not aligned is copied through an aligned buffer instead of failing on some systems only.
 //!
-//! Left out: growing, and asynchronous submission.
+//! - Several reads are made at once through io_uring where the kernel has it, one by one elsewhere.
+//!
+//! Left out: growing, and asynchronous writing.
 
 mod lock;
 mod open;
+mod ring;
 
 use std::fs::File;
 use std::io;
@@ -24,7 +27,7 @@ use rustix::fs::FallocateFlags;
 use crate::aligned::AlignedBuffer;
 use crate::counters::{LiveCounters, MediaCounters};
 use crate::error::{MediaError, MediaErrorKind, Result};
-use crate::media::{Media, check_request};
+use crate::media::{Media, ReadRequest, check_request};
 
 /// What an opened media is to be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,6 +126,35 @@ impl FileMedia {
         self.file
             .read_exact_at(buffer, offset_bytes)
             .map_err(|error| self.failed("read", error))
+    }
+
+    /// Answers how many of the requests at the front have been done; the others are to be read one by one.
+    fn read_together(&self, requests: &mut [ReadRequest<'_>]) -> Result<usize> {
+        let together = self.is_direct
+            && requests.len() > 1
+            && requests
+                .iter()
+                .all(|request| AlignedBuffer::is_aligned(request.buffer));
+        if !together {
+            return Ok(0);
+        }
+        for request in requests.iter() {
+            check_request(self, "read", request.offset_bytes, request.buffer.len() as u64)?;
+        }
+        let Some(outcomes) = ring::read_all(&self.file, requests) else {
+            return Ok(0);
+        };
+        for (request, outcome) in requests.iter_mut().zip(outcomes) {
+            let length_bytes = request.buffer.len();
+            let result = match outcome {
+                Ok(read) if read == length_bytes => Ok(()),
+                // A short read, or one that was interrupted: the careful way finishes it or says what is wrong.
+                Ok(_) => self.read_exactly(request.offset_bytes, request.buffer),
+                Err(error) => Err(self.failed("read", error)),
+            };
+            self.counters.read(length_bytes, result)?;
+        }
+        Ok(requests.len())
     }
 
     fn write_now(&self, offset_bytes: u64, data: &[u8]) -> Result<()> {
@@ -229,6 +261,13 @@ impl Media for FileMedia {
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
         self.counters
             .read(buffer.len(), self.read_now(offset_bytes, buffer))
+    }
+
+    fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
+        let done = self.read_together(requests)?;
+        requests[done..]
+            .iter_mut()
+            .try_for_each(|request| self.read(request.offset_bytes, request.buffer))
     }
 
     fn write(&self, offset_bytes: u64, data: &[u8]) -> Result<()> {

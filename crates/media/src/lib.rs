@@ -42,7 +42,7 @@ pub use counters::MediaCounters;
 pub use error::{MediaError, MediaErrorKind, Result};
 pub use file::{Access, CreateMode, FileMedia};
 pub use lossy::{LossyMedia, LossyOptions};
-pub use media::{Media, SECTOR_BYTES};
+pub use media::{Media, ReadRequest, SECTOR_BYTES};
 pub use simulated::{
     CrashModel, Detachment, Fate, FaultCounts, FaultKind, FaultPlan, InjectedFault, SectorDamage,
     SectorWrite, SimulatedImage, SimulatedMedia,

@@ -8,6 +8,15 @@ use crate::error::{MediaError, MediaErrorKind, Result};
 /// The sector of a media unless it says otherwise.
 pub const SECTOR_BYTES: u32 = 4096;
 
+/// One of several reads that are made together.
+#[derive(Debug)]
+pub struct ReadRequest<'a> {
+    /// Where to read.
+    pub offset_bytes: u64,
+    /// What to fill.
+    pub buffer: &'a mut [u8],
+}
+
 /// A device of a fixed number of bytes.
 ///
 /// All methods may be called from many threads at once. Of concurrent operations on the same sectors either
@@ -17,6 +26,14 @@ pub const SECTOR_BYTES: u32 = 4096;
 pub trait Media: Send + Sync {
     /// Fills the buffer with the bytes at that offset. On an error the buffer's content is unspecified.
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()>;
+
+    /// Fills the buffers of all requests, at once where the media can; the first error ends it, and the content of every
+    /// buffer is then unspecified.
+    fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
+        requests
+            .iter_mut()
+            .try_for_each(|request| self.read(request.offset_bytes, request.buffer))
+    }
 
     /// Writes all of `data` at that offset. Later reads see it; it is durable after the next successful
     /// flush. On an error each sector of the range may hold old bytes, new bytes or a mix.
@@ -49,6 +66,10 @@ pub trait Media: Send + Sync {
 impl<M: Media + ?Sized> Media for Arc<M> {
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
         (**self).read(offset_bytes, buffer)
+    }
+
+    fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
+        (**self).read_many(requests)
     }
 
     fn write(&self, offset_bytes: u64, data: &[u8]) -> Result<()> {

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::label::{LABEL_AREA_BYTES, LabelSummary};
 use crate::types::{Location, RECORD_RAW_BYTES_MAX, SECTOR_BYTES, SegmentId};
-use packstone_media::{AlignedBuffer, Media};
+use packstone_media::{AlignedBuffer, Media, ReadRequest};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -60,6 +60,29 @@ impl Geometry {
             .read(self.offset_bytes(segment, aligned_start), &mut buffer)
             .map_err(|e| Error::media("read segment", e))?;
         Ok((buffer, (start - aligned_start) as usize))
+    }
+
+    /// As [`Geometry::read`] for several places, all under way at once where the media can.
+    pub(crate) fn read_many(&self, places: &[(SegmentId, u32, u32)]) -> Result<Vec<(AlignedBuffer, usize)>> {
+        let mut pieces: Vec<(AlignedBuffer, usize)> = Vec::with_capacity(places.len());
+        for (_, start, end) in places {
+            let aligned_start = start / SECTOR_BYTES * SECTOR_BYTES;
+            let aligned_end = end.div_ceil(SECTOR_BYTES) * SECTOR_BYTES;
+            let buffer = AlignedBuffer::zeroed((aligned_end - aligned_start) as usize);
+            pieces.push((buffer, (start - aligned_start) as usize));
+        }
+        let mut requests: Vec<ReadRequest<'_>> = places
+            .iter()
+            .zip(&mut pieces)
+            .map(|((segment, start, _), (buffer, skip))| ReadRequest {
+                offset_bytes: self.offset_bytes(*segment, start - *skip as u32),
+                buffer,
+            })
+            .collect();
+        self.member()
+            .read_many(&mut requests)
+            .map_err(|e| Error::media("read segment", e))?;
+        Ok(pieces)
     }
 
     /// Writes whole sectors at a sector of a segment.

@@ -65,6 +65,7 @@ mod reader;
 mod recovery;
 mod repair;
 mod scan;
+mod scanner;
 mod segments;
 mod sinks;
 mod slot;

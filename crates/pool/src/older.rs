@@ -8,7 +8,8 @@
 
 use crate::batch::{BatchKind, Header};
 use crate::geometry::Geometry;
-use crate::recovery::{Replayed, Scanner};
+use crate::recovery::Replayed;
+use crate::scanner::Scanner;
 use crate::segments::{SegmentKind, SegmentTable};
 use crate::slot::{Cursor, Loss, Ring, SLOTS, Slot};
 use crate::state::LOG_STREAMS;
@@ -67,16 +68,13 @@ impl Examination<'_> {
                 findings.miss(self.lost_log(&what, newer.next_batch));
             }
         }
-        let scanner = Scanner {
-            geometry: self.geometry,
-            pool_tag: self.pool_tag,
-        };
+        let scanner = Scanner::new(self.geometry, self.pool_tag);
         for number in 0..self.geometry.label.segment_count {
             let first = Cursor {
                 segment: SegmentId(number),
                 offset_bytes: 0,
             };
-            if let Ok(Some(header)) = scanner.header_at(&first) {
+            if let Ok(Some(header)) = scanner.first_header(first.segment) {
                 self.refuse_reuse(&header, &mut findings);
                 self.hear(&scanner, &first, &header, &mut findings);
             }

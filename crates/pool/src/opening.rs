@@ -15,6 +15,7 @@ use crate::log::LogWriter;
 use crate::older::{EPOCHS_LOST_MAX, Examination};
 use crate::pool::Stable;
 use crate::recovery::{Replay, Replayed};
+use crate::scanner::Scanner;
 use crate::segments::SegmentKind;
 use crate::slot::{Cursor, Loss, Ring, Slot};
 use crate::state::{Counters, LOG_STREAMS, State};
@@ -166,7 +167,7 @@ impl Attempt<'_> {
             },
             stable: &trees.stable,
             slot,
-            pool_tag,
+            scanner: Scanner::new(geometry, pool_tag),
             read_only: self.read_only,
             incomplete: self.leniency.incomplete,
         }

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pool::Pool;
 use crate::state::Recent;
 use crate::stores::{locate, unpack};
-use crate::types::{Location, RecordId};
+use crate::types::{Location, RecordId, SegmentId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,6 +15,8 @@ use std::sync::atomic::Ordering;
 const GAP_BYTES_MAX: u32 = 16 << 10;
 /// Longest single read.
 const SPAN_BYTES_MAX: u32 = 1 << 20;
+/// Spans fetched at once.
+const SPANS_AT_ONCE: usize = 128;
 /// How often a record may move under a reader before that is taken for a fault.
 const MOVES_MAX: u32 = 100;
 
@@ -30,24 +32,40 @@ struct Span {
     end: u32,
 }
 
+impl Span {
+    fn place(&self) -> (SegmentId, u32, u32) {
+        (self.wanted[0].1.segment, self.start, self.end)
+    }
+}
+
 impl Pool {
-    /// The raw bytes of each record, verified. Records that lie side by side cost one media read.
+    /// The raw bytes of each record, verified. Records that lie side by side cost one media read;
+    /// what lies apart is read at once.
     ///
     /// Errors: `NotFound` for a record that does not exist, `Damaged` when its bytes fail their check.
     pub fn read_records(&self, ids: &[RecordId]) -> Result<Vec<Arc<[u8]>>> {
         let mut out: Vec<Option<Arc<[u8]>>> = vec![None; ids.len()];
-        let mut spans: Vec<Span> = Vec::new();
+        let mut wanted = Vec::new();
         for (at, id) in ids.iter().enumerate() {
             match self.find(*id)? {
                 Found::Bytes(bytes) => out[at] = Some(bytes),
                 Found::At(location) => {
                     self.geometry.check_location(&location)?;
-                    add_to_spans(&mut spans, at, location);
+                    wanted.push((at, location));
                 }
             }
         }
-        for span in spans {
-            self.read_span(&span, ids, &mut out)?;
+        wanted.sort_by_key(|(_, location)| (location.segment, location.offset_bytes));
+        let mut spans: Vec<Span> = Vec::new();
+        for (at, location) in wanted {
+            add_to_spans(&mut spans, at, location);
+        }
+        // In portions, so that a long read of scattered records does not hold much more memory than it asked for.
+        for portion in spans.chunks(SPANS_AT_ONCE) {
+            let places: Vec<_> = portion.iter().map(Span::place).collect();
+            for (span, (buffer, skip)) in portion.iter().zip(self.geometry.read_many(&places)?) {
+                self.unpack_span(span, &buffer[skip..], ids, &mut out)?;
+            }
         }
         Ok(out.into_iter().flatten().collect())
     }
@@ -86,12 +104,16 @@ impl Pool {
         Ok(Found::Bytes(unpack(pending.frame(), pending.raw_bytes())?.into()))
     }
 
-    fn read_span(&self, span: &Span, ids: &[RecordId], out: &mut [Option<Arc<[u8]>>]) -> Result<()> {
-        let segment = span.wanted[0].1.segment;
-        let (buffer, skip) = self.geometry.read(segment, span.start, span.end)?;
+    fn unpack_span(
+        &self,
+        span: &Span,
+        bytes: &[u8],
+        ids: &[RecordId],
+        out: &mut [Option<Arc<[u8]>>],
+    ) -> Result<()> {
         for (at, location) in &span.wanted {
-            let first = skip + (location.offset_bytes - span.start) as usize;
-            let frame = &buffer[first..first + location.packed_bytes as usize];
+            let first = (location.offset_bytes - span.start) as usize;
+            let frame = &bytes[first..first + location.packed_bytes as usize];
             let bytes = if packstone_codec::checksum(frame) == location.checksum {
                 unpack(frame, location.raw_bytes)?.into()
             } else {

@@ -12,18 +12,19 @@
 //! an epoch has the number and the place at which the log before it ended, so at the start of a group the batch with the
 //! highest epoch wins, and no lower one counts after it.
 
-use crate::batch::{Batch, BatchKind, EntryKind, HEADER_BYTES, Header};
+use crate::batch::{Batch, BatchKind, EntryKind, Header};
 use crate::catalog::dataset_tree;
 use crate::error::{Error, ErrorKind, Result};
 use crate::geometry::Geometry;
 use crate::log::{OPERATIONS_BYTES_MAX, UNFOLDING_MAX};
 use crate::pool::Stable;
+use crate::scanner::Scanner;
 use crate::segments::SegmentKind;
 use crate::slot::{Cursor, Slot};
 use crate::state::{LOG_STREAMS, Recent, State};
 use crate::stores::{TableStore, locate, unpack};
 use crate::transaction::{KEY_BYTES_MAX, Operation, VALUE_BYTES_MAX};
-use crate::types::{COUNTED_MAX, Location, NUMBER_MAX, RecordId, SECTOR_BYTES, SegmentId, TreeId};
+use crate::types::{COUNTED_MAX, Location, NUMBER_MAX, RecordId, SegmentId, TreeId};
 
 const OPERATION: &str = "recover pool";
 /// Longest commit group that is believed: it is held in memory until its last batch is found.
@@ -45,7 +46,7 @@ pub(crate) struct Replay<'a> {
     pub table: TableStore<'a>,
     pub stable: &'a Stable,
     pub slot: &'a Slot,
-    pub pool_tag: u64,
+    pub scanner: Scanner<'a>,
     /// A log that cannot be read ends there; opened for writing that is an error.
     pub read_only: bool,
     /// A log that shows that something is missing ends there as well.
@@ -143,7 +144,7 @@ impl Replay<'_> {
     /// The batch with the next number, at whichever cursor it is; at the start of a group also of a later epoch. A read that
     /// fails is told from an end where it happens: a device may fail once and not again.
     fn next_batch(&self, state: &State, position: &Position, group_starts: bool) -> Result<Next> {
-        let scanner = self.scanner();
+        let scanner = &self.scanner;
         let mut found: Vec<(Cursor, Header)> = Vec::new();
         let mut end = Next::End;
         for (stream, cursor) in position.cursors.iter().enumerate() {
@@ -188,13 +189,6 @@ impl Replay<'_> {
             OPERATION,
             format!("the log goes on in segment {next}, which is in use"),
         ))
-    }
-
-    fn scanner(&self) -> Scanner<'_> {
-        Scanner {
-            geometry: self.geometry,
-            pool_tag: self.pool_tag,
-        }
     }
 
     /// What is shown of a pool although acknowledged data are missing.
@@ -320,7 +314,7 @@ impl Replay<'_> {
 
     /// Looks behind the end for a batch that proves the end is no end.
     fn refuse_gap(&self, position: &Position) -> Result<()> {
-        let scanner = self.scanner();
+        let scanner = &self.scanner;
         for cursor in &position.cursors {
             for (at, header) in scanner.headers_behind(cursor) {
                 if header.kind == BatchKind::Log
@@ -346,55 +340,4 @@ impl Replay<'_> {
 fn place(state: &mut State, id: RecordId, location: &Location) {
     state.segments.add(location);
     state.active.set_record(id, Some(*location));
-}
-
-/// Finds batches where they may lie.
-pub(crate) struct Scanner<'a> {
-    pub geometry: &'a Geometry,
-    pub pool_tag: u64,
-}
-
-impl Scanner<'_> {
-    /// The header at a place, if a batch seems to begin there. An error is one of the media.
-    pub(crate) fn header_at(&self, cursor: &Cursor) -> Result<Option<Header>> {
-        let room = self.geometry.segment_bytes().saturating_sub(cursor.offset_bytes);
-        if room < SECTOR_BYTES {
-            return Ok(None);
-        }
-        let end = cursor.offset_bytes + SECTOR_BYTES;
-        let (bytes, _) = self.geometry.read(cursor.segment, cursor.offset_bytes, end)?;
-        Ok(Header::decode(
-            &bytes[..HEADER_BYTES],
-            self.pool_tag,
-            cursor.segment,
-            cursor.offset_bytes,
-            room,
-        )
-        .ok())
-    }
-
-    /// The batch at a place, if it is whole. An error is one of the media.
-    pub(crate) fn batch_at(&self, cursor: &Cursor, header: Header) -> Result<Option<Batch>> {
-        let end = cursor.offset_bytes + header.total_bytes;
-        let (bytes, _) = self.geometry.read(cursor.segment, cursor.offset_bytes, end)?;
-        Ok(Batch::decode(header, bytes).ok())
-    }
-
-    pub(crate) fn is_whole(&self, cursor: &Cursor, header: &Header) -> bool {
-        matches!(self.batch_at(cursor, header.clone()), Ok(Some(_)))
-    }
-
-    /// Every header from a place to the end of its segment, whatever lies between; what cannot be read is passed over.
-    pub(crate) fn headers_behind(&self, cursor: &Cursor) -> impl Iterator<Item = (Cursor, Header)> {
-        let segment = cursor.segment;
-        (cursor.offset_bytes..self.geometry.segment_bytes())
-            .step_by(SECTOR_BYTES as usize)
-            .filter_map(move |offset_bytes| {
-                let at = Cursor {
-                    segment,
-                    offset_bytes,
-                };
-                Some((at, self.header_at(&at).ok()??))
-            })
-    }
 }

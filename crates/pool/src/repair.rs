@@ -14,9 +14,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::geometry::Geometry;
 use crate::label::{damaged_labels, write_label};
 use crate::pool::Pool;
-use crate::recovery::Scanner;
+use crate::scanner::Scanner;
 use crate::segments::{SegmentKind, SegmentTable, live_bytes_max};
-use crate::slot::{Cursor, Slot};
+use crate::slot::{Slot};
 use crate::state::{Counters, LOG_STREAMS};
 use crate::stores::{TableStore, decode_location};
 use crate::types::{Location, RecordId, SegmentId, TreeId};
@@ -250,12 +250,7 @@ fn in_words(counters: &Counters) -> String {
 
 /// What a segment is used for, by the first batch in it.
 fn first_kind(geometry: &Geometry, pool_tag: u64, segment: SegmentId) -> Option<SegmentKind> {
-    let scanner = Scanner { geometry, pool_tag };
-    let first = Cursor {
-        segment,
-        offset_bytes: 0,
-    };
-    let header = scanner.header_at(&first).ok()??;
+    let header = Scanner::new(geometry, pool_tag).first_header(segment).ok()??;
     Some(match header.kind {
         BatchKind::Nodes => SegmentKind::Nodes,
         BatchKind::Log => SegmentKind::Log(header.stream.min(LOG_STREAMS as u8 - 1)),
