@@ -3,7 +3,7 @@
 //! | name | values | default | meaning |
 //! |---|---|---|---|
 //! | `recordsize` | 4K to 1M, power of two | 8K | record size of files first written from now on |
-//! | `compression` | none, lz4, zstd (the same as zstd-3), zstd-1 to zstd-19 | zstd-1 | codec of records written from now on |
+//! | `compression` | none, lz4, zstd (the same as zstd-3), zstd-1 to zstd-19 | zstd-1 | codec of records written from now on; files known to be short-lived take lz4 in place of zstd |
 //! | `atime` | on, off, relatime | relatime | whether reads update the time of last access |
 //!
 //! The pool stores properties as given; only what was set is stored, so a default may change with the program.

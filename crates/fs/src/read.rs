@@ -10,7 +10,6 @@ use crate::inode::{Inode, InodeState};
 use crate::properties::AccessTime;
 use crate::types::{Caller, Ino, RecordPlace, Result, Timestamp};
 use packstone_pool::{ErrorKind as PoolErrorKind, RecordId};
-use std::sync::Arc;
 
 const OPERATION: &str = "read";
 /// Age at which relatime updates the time of last access in any case.
@@ -117,7 +116,7 @@ impl FileSystem {
     }
 
     /// The records of a view, in order. `None` if one no longer exists and `may_be_freed`.
-    fn read_view(&self, ino: Ino, view: &[Piece], may_be_freed: bool) -> Result<Option<Vec<Arc<[u8]>>>> {
+    fn read_view(&self, ino: Ino, view: &[Piece], may_be_freed: bool) -> Result<Option<Vec<Vec<u8>>>> {
         let ids: Vec<RecordId> = view
             .iter()
             .filter_map(|piece| match piece.source {
@@ -184,8 +183,8 @@ impl FileSystem {
             }];
             self.explain(ino, &view, failed)
         })?;
-        match records.first() {
-            Some(content) => Ok(content.to_vec()),
+        match records.into_iter().next() {
+            Some(content) => Ok(content),
             None => Err(damaged(
                 operation,
                 format!("{}, record {index}: no answer", self.describe(ino)),
@@ -218,7 +217,7 @@ impl FileSystem {
     }
 }
 
-fn assemble(view: Vec<Piece>, records: &[Arc<[u8]>], buffer: &mut Vec<u8>) {
+fn assemble(view: Vec<Piece>, records: &[Vec<u8>], buffer: &mut Vec<u8>) {
     buffer.reserve(view.iter().map(|piece| piece.length).sum());
     let mut records = records.iter();
     for piece in view {

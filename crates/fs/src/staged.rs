@@ -15,7 +15,7 @@ use crate::filesystem::FileSystem;
 use crate::inode::{Inode, InodeState};
 use crate::layout::{InodeRecord, decode_extent, encode_extent, flags, keys};
 use crate::types::{Ino, Result, Timestamp};
-use packstone_pool::{CommitSequence, ErrorKind, PackedRecord, RecordId, Transaction};
+use packstone_pool::{CommitSequence, Compression, ErrorKind, PackedRecord, RecordId, Stream, Transaction};
 use std::collections::HashSet;
 use std::ops::Bound;
 
@@ -80,9 +80,10 @@ impl FileSystem {
                 .get(position)
                 .is_some_and(|(index, _)| *index == open.index);
             if !superseded {
-                staged
-                    .replacements
-                    .insert(position, (open.index, self.pack(&open.content)));
+                staged.replacements.insert(
+                    position,
+                    (open.index, self.pack(&open.content, state.record.stream)),
+                );
             }
         }
         let replaced_any = !staged.replacements.is_empty();
@@ -310,11 +311,16 @@ impl FileSystem {
 
     /// A record ready to be stored, or a hole if it is all zeros. Takes as long as compression does: call it without
     /// locks where possible.
-    pub(crate) fn pack(&self, content: &[u8]) -> Replacement {
+    pub(crate) fn pack(&self, content: &[u8], stream: Stream) -> Replacement {
         if is_zero(content) {
             return Replacement::Hole;
         }
-        Replacement::Store(PackedRecord::pack(content, self.properties().compression))
+        let compression = match (stream, self.properties().compression) {
+            // A database waits for each page of its log, writes it several times and hardly ever reads it: time counts.
+            (Stream::ShortLived, Compression::Zstd(_)) => Compression::Lz4,
+            (_, compression) => compression,
+        };
+        Replacement::Store(PackedRecord::pack(content, compression))
     }
 }
 

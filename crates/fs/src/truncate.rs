@@ -51,7 +51,9 @@ impl FileSystem {
                 let mut content = self.record_content(operation, inode.ino, state, index)?;
                 if content.len() > length {
                     content.truncate(length);
-                    staged.replacements.push((index, self.pack(&content)));
+                    staged
+                        .replacements
+                        .push((index, self.pack(&content, state.record.stream)));
                 }
             }
         }
@@ -188,7 +190,9 @@ impl FileSystem {
             let to = to.min(content.len());
             if from < to {
                 content[from..to].fill(0);
-                staged.replacements.push((index, self.pack(&content)));
+                staged
+                    .replacements
+                    .push((index, self.pack(&content, state.record.stream)));
             }
         }
         if staged.replacements.is_empty() {

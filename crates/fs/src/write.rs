@@ -155,7 +155,7 @@ impl FileSystem {
                 None => {
                     let mut content = self.record_content(OPERATION, inode.ino, state, piece.index)?;
                     piece.merge_into(&mut content);
-                    self.pack(&content)
+                    self.pack(&content, state.record.stream)
                 }
             };
             staged.replacements.push((piece.index, replacement));
@@ -174,11 +174,15 @@ impl FileSystem {
         loop {
             let default = self.record_bytes_log2();
             let chosen = |log2: u8| if log2 == 0 { default } else { log2 };
-            let record_bytes_log2 = chosen(inode.read_state(OPERATION)?.record.record_bytes_log2);
+            let (fixed, stream) = {
+                let state = inode.read_state(OPERATION)?;
+                (state.record.record_bytes_log2, state.record.stream)
+            };
+            let record_bytes_log2 = chosen(fixed);
             let mut pieces = cut(record_bytes_log2, offset, data);
             for piece in &mut pieces {
                 if piece.data.len() == 1 << record_bytes_log2 {
-                    piece.packed = Some(self.pack(piece.data));
+                    piece.packed = Some(self.pack(piece.data, stream));
                 }
             }
             let state = inode.write_state(OPERATION)?;

@@ -1,4 +1,4 @@
-//! Caches of decoded nodes and records, bounded by bytes.
+//! Caches of decoded nodes and packed records, bounded by bytes.
 //!
 //! Three caches share the pool's memory budget. Table nodes are keyed by place and checksum, so a segment that is written
 //! anew can never serve old content. Tree nodes are keyed by record id, which keeps its number when the node changes: a
@@ -38,19 +38,30 @@ impl<K> Weighter<K, Arc<Node>> for NodeWeight {
     }
 }
 
+/// A record as it lies on media, verified. Unpacking it again takes microseconds, and many times as many fit: above the
+/// pool the kernel caches what is unpacked.
+#[derive(Clone)]
+pub(crate) struct CachedRecord {
+    pub frame: Arc<[u8]>,
+    pub raw_bytes: u32,
+}
+
+/// What a cached record costs beside its bytes, roughly: the entry and its allocation.
+const CACHED_OVERHEAD_BYTES: u64 = 96;
+
 #[derive(Clone)]
 pub(crate) struct RecordWeight;
 
-impl Weighter<RecordId, Arc<[u8]>> for RecordWeight {
-    fn weight(&self, _key: &RecordId, bytes: &Arc<[u8]>) -> u64 {
-        bytes.len() as u64 + 64
+impl Weighter<RecordId, CachedRecord> for RecordWeight {
+    fn weight(&self, _key: &RecordId, record: &CachedRecord) -> u64 {
+        record.frame.len() as u64 + CACHED_OVERHEAD_BYTES
     }
 }
 
 pub(crate) type NodeCache<K> = Cache<K, Arc<Node>, NodeWeight, FixedState, DefaultLifecycle<K, Arc<Node>>>;
 
 pub(crate) type RecordCache =
-    Cache<RecordId, Arc<[u8]>, RecordWeight, FixedState, DefaultLifecycle<RecordId, Arc<[u8]>>>;
+    Cache<RecordId, CachedRecord, RecordWeight, FixedState, DefaultLifecycle<RecordId, CachedRecord>>;
 
 pub(crate) struct Caches {
     pub table_nodes: NodeCache<PlaceKey>,
@@ -79,7 +90,7 @@ impl Caches {
                 DefaultLifecycle::default(),
             ),
             records: Cache::with(
-                (records / 8192).max(64) as usize,
+                (records / 1024).max(64) as usize,
                 records,
                 RecordWeight,
                 FixedState::default(),

@@ -206,6 +206,7 @@ fn assemble(geometry: Geometry, parts: Parts, next_record: u64, memory_bytes: u6
         caches: Caches::new(memory_bytes),
         cleaner: Mutex::new(Cleaner::default()),
         checkpointer: Mutex::new(parts.checkpointer),
+        turn: Default::default(),
         log: Mutex::new(parts.log),
         stable: RwLock::new(parts.stable),
         state: RwLock::new(parts.state),

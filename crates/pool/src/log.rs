@@ -12,8 +12,9 @@
 //! Records freed before their group is planned are left out. From planning on, a record is written even if it is freed
 //! meanwhile, for the operation that frees it belongs to a later group, which a crash may take.
 //!
-//! Whoever waits for durability takes the log lock; the first to get it writes and flushes for everybody who committed
-//! before it started (group commit).
+//! Of those who wait for durability one has the *turn*: it writes and flushes for everybody who committed before it
+//! started (group commit). When it is done all others look at once whether their commit was among them, rather than each
+//! waking the next, and one of those left takes the next turn.
 
 use crate::batch::{BatchBuilder, BatchKind, ENTRY_BYTES_MAX, EntryKind, HEADER_BYTES};
 use crate::error::{Error, ErrorKind, Result};
@@ -24,6 +25,7 @@ use crate::slot::Cursor;
 use crate::state::{COLD_STREAM, Group, LOG_STREAMS, Pending, State};
 use crate::types::{CommitSequence, RecordId, SECTOR_BYTES, SegmentId, round_up_to_sector};
 use packstone_codec::{Compression, PackedRecord};
+use std::sync::PoisonError;
 
 /// Longest log batch, so that no buffer grows with the segment size.
 const BATCH_BYTES_MAX: u32 = 4 << 20;
@@ -31,8 +33,39 @@ const BATCH_BYTES_MAX: u32 = 4 << 20;
 /// Longest chunk of operations: a full one, and one more operation with the longest key and value.
 pub(crate) const OPERATIONS_BYTES_MAX: u32 = 84 << 10;
 
+/// Shorter chunks of operations stay as they are: what a single commit would save is lost to the sector's padding.
+const PACKED_OPERATIONS_BYTES_MIN: usize = 512;
+
 /// How many bytes of operations a byte of a batch may unfold into: bounds the memory that replay takes for a log.
 pub(crate) const UNFOLDING_MAX: u64 = 64;
+
+/// Who writes and flushes for all who wait.
+#[derive(Default)]
+pub(crate) struct Turn {
+    taken: std::sync::Mutex<bool>,
+    ended: std::sync::Condvar,
+}
+
+impl Turn {
+    /// Waits until `done` is true or an error, or until the turn is ours: answers whether it is.
+    fn begin(&self, done: impl Fn() -> Result<bool>) -> Result<bool> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if done()? {
+                return Ok(false);
+            }
+            if !std::mem::replace(&mut *taken, true) {
+                return Ok(true);
+            }
+            taken = self.ended.wait(taken).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn end(&self) {
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.ended.notify_all();
+    }
+}
 
 /// Position of the log; owned by whoever holds the log lock.
 pub(crate) struct LogWriter {
@@ -149,6 +182,9 @@ impl Layout {
 }
 
 fn pack_operations(chunk: &[u8]) -> PackedRecord {
+    if chunk.len() < PACKED_OPERATIONS_BYTES_MIN {
+        return PackedRecord::pack(chunk, Compression::None);
+    }
     let packed = PackedRecord::pack(chunk, Compression::default());
     if chunk.len() as u64 > UNFOLDING_MAX * u64::from(packed.packed_bytes()) {
         return PackedRecord::pack(chunk, Compression::None);
@@ -334,15 +370,12 @@ impl Pool {
     /// Errors: `ReadOnly` when an earlier write or flush failed (nothing is promised any more), `Unavailable` when this
     /// one does.
     pub fn sync(&self, through: CommitSequence) -> Result<()> {
-        if self.is_durable(through)? {
+        if !self.turn.begin(|| self.is_durable(through))? {
             return Ok(());
         }
-        let mut log = self.log.lock();
-        // Somebody else may have flushed for us while we waited.
-        if self.is_durable(through)? {
-            return Ok(());
-        }
-        self.write_group(&mut log, true)
+        let result = self.write_group(&mut self.log.lock(), true);
+        self.turn.end();
+        result
     }
 
     fn is_durable(&self, through: CommitSequence) -> Result<bool> {

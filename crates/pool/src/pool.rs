@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `cleaner` | who makes room |
 //! | `checkpointer` | writing checkpoints |
+//! | `turn` | who writes and flushes for all that wait; a flag, taken over write and flush |
 //! | `log` | appending batches; held over write and flush |
 //! | `stable` | roots of the trees on media; shared by readers, exclusive for the instant of publishing |
 //! | `state` | everything a commit touches; memory work only |
@@ -19,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::failpoint::Failpoints;
 use crate::geometry::Geometry;
 use crate::incidents::Journal;
-use crate::log::LogWriter;
+use crate::log::{LogWriter, Turn};
 use crate::node::Pair;
 use crate::opening::{Note, Opening};
 use crate::overlay::FixedState;
@@ -59,6 +60,7 @@ pub struct Pool {
     pub(crate) caches: Caches,
     pub(crate) cleaner: Mutex<Cleaner>,
     pub(crate) checkpointer: Mutex<Checkpointer>,
+    pub(crate) turn: Turn,
     pub(crate) log: Mutex<LogWriter>,
     pub(crate) stable: RwLock<Stable>,
     pub(crate) state: RwLock<State>,

@@ -3,12 +3,12 @@
 //! A location may go stale between looking it up and reading the bytes: the cleaner moved the record and its segment was
 //! written anew. So bytes that fail their checksum are damage only if the record still is where they were read.
 
+use crate::cache::CachedRecord;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pool::Pool;
 use crate::state::Recent;
 use crate::stores::{locate, unpack};
 use crate::types::{Location, RecordId, SegmentId};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Records whose frames lie closer than this are read together; the gap costs less than another read.
@@ -21,7 +21,7 @@ const SPANS_AT_ONCE: usize = 128;
 const MOVES_MAX: u32 = 100;
 
 enum Found {
-    Bytes(Arc<[u8]>),
+    Bytes(Vec<u8>),
     At(Location),
 }
 
@@ -43,8 +43,8 @@ impl Pool {
     /// what lies apart is read at once.
     ///
     /// Errors: `NotFound` for a record that does not exist, `Damaged` when its bytes fail their check.
-    pub fn read_records(&self, ids: &[RecordId]) -> Result<Vec<Arc<[u8]>>> {
-        let mut out: Vec<Option<Arc<[u8]>>> = vec![None; ids.len()];
+    pub fn read_records(&self, ids: &[RecordId]) -> Result<Vec<Vec<u8>>> {
+        let mut out: Vec<Option<Vec<u8>>> = vec![None; ids.len()];
         let mut wanted = Vec::new();
         for (at, id) in ids.iter().enumerate() {
             match self.find(*id)? {
@@ -90,8 +90,8 @@ impl Pool {
     }
 
     fn find(&self, id: RecordId) -> Result<Found> {
-        if let Some(bytes) = self.caches.records.get(&id) {
-            return Ok(Found::Bytes(bytes));
+        if let Some(cached) = self.caches.records.get(&id) {
+            return Ok(Found::Bytes(unpack(&cached.frame, cached.raw_bytes)?));
         }
         // In a statement of its own: the lock must not be held while the table is asked.
         let recent = self.state.read().recent(id);
@@ -101,7 +101,7 @@ impl Pool {
             Recent::Gone => return Err(not_found(id)),
             Recent::Unknown => return self.location(id)?.map(Found::At).ok_or_else(|| not_found(id)),
         };
-        Ok(Found::Bytes(unpack(pending.frame(), pending.raw_bytes())?.into()))
+        Ok(Found::Bytes(unpack(pending.frame(), pending.raw_bytes())?))
     }
 
     fn unpack_span(
@@ -109,24 +109,28 @@ impl Pool {
         span: &Span,
         bytes: &[u8],
         ids: &[RecordId],
-        out: &mut [Option<Arc<[u8]>>],
+        out: &mut [Option<Vec<u8>>],
     ) -> Result<()> {
         for (at, location) in &span.wanted {
             let first = (location.offset_bytes - span.start) as usize;
             let frame = &bytes[first..first + location.packed_bytes as usize];
-            let bytes = if packstone_codec::checksum(frame) == location.checksum {
-                unpack(frame, location.raw_bytes)?.into()
+            out[*at] = Some(if packstone_codec::checksum(frame) == location.checksum {
+                let bytes = unpack(frame, location.raw_bytes)?;
+                let cached = CachedRecord {
+                    frame: frame.into(),
+                    raw_bytes: location.raw_bytes,
+                };
+                self.caches.records.insert(ids[*at], cached);
+                bytes
             } else {
                 self.read_again(ids[*at], *location)?
-            };
-            self.caches.records.insert(ids[*at], bytes.clone());
-            out[*at] = Some(bytes);
+            });
         }
         Ok(())
     }
 
     /// After a failed check: follows the record if it moved, else reports the damage.
-    fn read_again(&self, id: RecordId, mut location: Location) -> Result<Arc<[u8]>> {
+    fn read_again(&self, id: RecordId, mut location: Location) -> Result<Vec<u8>> {
         for _ in 0..MOVES_MAX {
             let now = match self.find(id)? {
                 Found::Bytes(bytes) => return Ok(bytes),
@@ -141,7 +145,7 @@ impl Pool {
             }
             location = now;
             match crate::stores::read_frame(&self.geometry, &location) {
-                Ok(frame) => return Ok(unpack(&frame, location.raw_bytes)?.into()),
+                Ok(frame) => return unpack(&frame, location.raw_bytes),
                 Err(error) if error.kind() == ErrorKind::Damaged => {}
                 Err(error) => return Err(error),
             }

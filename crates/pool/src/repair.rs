@@ -16,7 +16,7 @@ use crate::label::{damaged_labels, write_label};
 use crate::pool::Pool;
 use crate::scanner::Scanner;
 use crate::segments::{SegmentKind, SegmentTable, live_bytes_max};
-use crate::slot::{Slot};
+use crate::slot::Slot;
 use crate::state::{Counters, LOG_STREAMS};
 use crate::stores::{TableStore, decode_location};
 use crate::types::{Location, RecordId, SegmentId, TreeId};
