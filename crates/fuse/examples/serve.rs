@@ -5,9 +5,8 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-#[allow(dead_code)]
-#[path = "../tests/mount/fixture.rs"]
-mod fixture;
+#[path = "../tests/mount/store.rs"]
+mod store;
 
 use packstone_fuse::{MountConfig, TransportChoice, mount};
 
@@ -27,7 +26,7 @@ fn main() {
         .next()
         .map_or(Ok(TransportChoice::Auto), |text| text.to_str().unwrap().parse());
     let directory = tempfile::tempdir().unwrap();
-    let store = fixture::Store::create(directory.path());
+    let store = store::Store::create(directory.path());
     let config = MountConfig {
         threads,
         transport: transport.unwrap(),
