@@ -136,7 +136,7 @@ fn mount_by_plan(
         return Err(Error::new(
             ErrorKind::Unsupported,
             "mount",
-            "the kernel does not offer FUSE over io_uring: Linux 6.14 or later does, after \
+            "FUSE over io_uring cannot be had (the log says why, if it was tried): Linux 6.14 or later offers it, after \
              'echo Y > /sys/module/fuse/parameters/enable_uring'",
         ));
     }
@@ -288,16 +288,4 @@ fn detach_quietly(mountpoint: &Path) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_default_number_of_threads_is_enough_for_overlapping_waits() {
-        assert!(MountConfig::new("/mnt", "tank/pg").thread_count() >= THREADS_MIN);
-        let config = MountConfig {
-            threads: 3,
-            ..MountConfig::new("/mnt", "tank/pg")
-        };
-        assert_eq!(config.thread_count(), 3);
-    }
-}
+mod tests;

@@ -144,3 +144,6 @@ impl Entry {
             .copy_from_slice(&(body_bytes as u32).to_ne_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests;
