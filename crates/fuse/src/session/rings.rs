@@ -77,6 +77,14 @@ impl Prepared {
         }
         Ok(Prepared { plan, lines })
     }
+
+    /// Has the kernel refuse the last entry.
+    #[cfg(test)]
+    pub(super) fn spoil_last(&mut self) {
+        let line = UringLine::new(0, 4096).expect("a ring");
+        self.lines.pop();
+        self.lines.push(line);
+    }
 }
 
 fn new_line(queue: usize, plan: &Plan) -> io::Result<UringLine> {

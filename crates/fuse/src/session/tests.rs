@@ -96,12 +96,8 @@ fn a_mount_that_insists_on_rings_is_refused_without_them() {
     assert!(mount::mounted_at(directory.path().join("mnt")).is_none());
 }
 
-/// The kernel has been promised rings, and then no thread can be had.
-#[test]
-fn rings_that_were_promised_can_be_taken_back() {
-    let Some((_directory, store, config)) = place() else {
-        return;
-    };
+/// Attaches and promises the kernel rings.
+fn attach(config: &MountConfig) -> (PathBuf, DevFuse, Agreement) {
     let mountpoint = mount::prepare_mountpoint(&config.mountpoint).expect("a mountpoint");
     let attachment = mount::Attachment {
         mountpoint: &mountpoint,
@@ -113,6 +109,32 @@ fn rings_that_were_promised_can_be_taken_back() {
     let agreement =
         negotiate(&mut DeviceLine::new(device.same_line()), wanted(true, true)).expect("an agreement");
     assert!(agreement.has(init::OVER_IO_URING));
+    (mountpoint, device, agreement)
+}
+
+/// All queues but the last have their entries, and threads that wait for ever.
+#[test]
+fn an_entry_refused_late_does_not_cost_the_mount() {
+    let Some((_directory, store, config)) = place() else {
+        return;
+    };
+    let (mountpoint, device, agreement) = attach(&config);
+    let mut prepared = Prepared::new(Plan::new(1).expect("a plan")).expect("rings");
+    prepared.spoil_last();
+    let filesystem = store.filesystem.clone();
+    let mounted = serve(filesystem, mountpoint, device, agreement, &config, Some(prepared)).expect("serves");
+    assert_eq!(mounted.transport(), TransportInUse::Device);
+    serves(&mounted);
+    mounted.unmount().expect("unmounts");
+}
+
+/// The kernel has been promised rings, and then no thread can be had.
+#[test]
+fn rings_that_were_promised_can_be_taken_back() {
+    let Some((_directory, store, config)) = place() else {
+        return;
+    };
+    let (mountpoint, device, agreement) = attach(&config);
     refuse(&device).expect("taken back");
     let filesystem = store.filesystem.clone();
     let mounted = serve(filesystem, mountpoint, device, agreement, &config, None).expect("serves");
