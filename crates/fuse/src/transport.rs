@@ -16,7 +16,7 @@ mod queues;
 mod uring;
 
 pub(crate) use device::{DevFuse, DeviceLine};
-pub(crate) use queues::{is_offered, online_processors, possible_processors};
+pub(crate) use queues::{is_offered, online_processors, pin_to_processor, possible_processors};
 pub(crate) use uring::{UringLine, refuse};
 
 use crate::reply::ReplyBody;

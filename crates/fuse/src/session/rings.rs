@@ -18,7 +18,7 @@ use super::worker::{Seeks, StandIn, Worker};
 use crate::abi::WRITE_BYTES_MAX;
 use crate::negotiate::Agreement;
 use crate::statistics::RequestCounters;
-use crate::transport::{DevFuse, UringLine, online_processors, possible_processors};
+use crate::transport::{DevFuse, UringLine, online_processors, pin_to_processor, possible_processors};
 use packstone_fs::FileSystem;
 use parking_lot::Mutex;
 use std::io;
@@ -37,7 +37,7 @@ pub(super) struct Plan {
     pub threads_per_queue: usize,
     /// The kernel refuses less than its largest request.
     pub payload_bytes: usize,
-    /// Whether threads stay on the processor of their queue, but for long requests.
+    /// Whether threads stay on the processor of their queue.
     pub pinned: bool,
 }
 
@@ -142,8 +142,10 @@ impl Rings {
         let (rings, counters) = (self.clone(), self.shared.new_counters());
         let name = format!("fuse-ring-{queue}-{}", staff[queue].all);
         self.shared.start(name, move || {
-            if rings.plan.pinned {
-                line.stay_on_processor();
+            if rings.plan.pinned
+                && let Err(error) = pin_to_processor(queue)
+            {
+                tracing::debug!(%error, queue, "a thread is not kept on its processor");
             }
             let outcome = line.register(&rings.device);
             let is_registered = outcome.is_ok();

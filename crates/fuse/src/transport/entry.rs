@@ -19,7 +19,7 @@
 //!
 //! The kernel is believed nothing here: lengths that do not fit are [`Malformed`].
 
-use crate::abi::{Opcode, REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES};
+use crate::abi::{REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES};
 use crate::reply::{self, ReplyBody};
 use crate::request::{Body, Header, Malformed};
 
@@ -104,15 +104,6 @@ impl Entry {
         // `finish` makes sure that it is still the same memory.
         unsafe { self.payload.bytes.set_len(payload) };
         Ok(header)
-    }
-
-    /// How much the request reads or writes, as far as that can be told at a glance.
-    pub(super) fn data_bytes(&self, header: &Header) -> usize {
-        const READ_LENGTH_OFFSET: usize = FIXED_OFFSET + 16;
-        match header.opcode() {
-            Some(Opcode::Read) => self.u32_at(READ_LENGTH_OFFSET) as usize,
-            _ => self.request_bytes,
-        }
     }
 
     /// The body of the request, and an empty one for the reply.

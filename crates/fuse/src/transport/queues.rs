@@ -1,7 +1,7 @@
 //! The queues of the io_uring transport: the kernel has one for each processor that may ever be there, numbered like
 //! the processors, and puts a request into the queue of the processor the asking program runs on.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fs;
 use std::io;
 
@@ -44,44 +44,15 @@ fn count_processors(list: &str) -> Option<usize> {
         .map(|highest| usize::from(highest) + 1)
 }
 
-/// Where a thread may run: usually on its queue's processor alone, so that a request wakes a thread where its data is in
-/// the caches, and no other processor has to be woken. For long work it may go elsewhere: several long requests of one
-/// program, a read-ahead say, come by one queue, and would otherwise take turns on one processor.
-#[derive(Debug)]
-pub(super) struct Processors {
-    home: CpuSet,
-    /// Where the thread was allowed to run before.
-    anywhere: CpuSet,
-    is_home: bool,
-}
-
-impl Processors {
-    /// Keeps the calling thread on one processor. Fails where that is not there or not allowed, which does no harm.
-    pub(super) fn stay_on(processor: usize) -> io::Result<Processors> {
-        if processor >= CpuSet::MAX_CPU {
-            return Err(io::Error::from(io::ErrorKind::InvalidInput));
-        }
-        let mut home = CpuSet::new();
-        home.set(processor);
-        let anywhere = sched_getaffinity(None)?;
-        sched_setaffinity(None, &home)?;
-        Ok(Processors {
-            home,
-            anywhere,
-            is_home: true,
-        })
+/// Keeps the calling thread on one processor. The request then wakes a thread where its data is in the caches, and no
+/// other processor has to be woken. Fails where the processor is not there or not allowed, which does no harm.
+pub(crate) fn pin_to_processor(processor: usize) -> io::Result<()> {
+    if processor >= CpuSet::MAX_CPU {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-
-    /// Lets the calling thread go anywhere, or keeps it at home again. A failure leaves it where it is.
-    pub(super) fn set_home(&mut self, is_home: bool) {
-        if self.is_home != is_home {
-            let set = if is_home { &self.home } else { &self.anywhere };
-            if let Err(error) = sched_setaffinity(None, set) {
-                tracing::debug!(%error, "a thread stays where it is");
-            }
-            self.is_home = is_home;
-        }
-    }
+    let mut set = CpuSet::new();
+    set.set(processor);
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 #[cfg(test)]
@@ -99,21 +70,9 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_leaves_its_processor_and_comes_back() {
-        let before = sched_getaffinity(None).expect("a set");
-        let processor = (0..CpuSet::MAX_CPU).find(|processor| before.is_set(*processor));
-        let mut processors = Processors::stay_on(processor.expect("at least one")).expect("pinned");
-        assert_eq!(sched_getaffinity(None).expect("a set").count(), 1);
-        processors.set_home(false);
-        assert_eq!(sched_getaffinity(None).expect("a set"), before);
-        processors.set_home(true);
-        assert_eq!(sched_getaffinity(None).expect("a set").count(), 1);
-    }
-
-    #[test]
     fn this_machine_has_processors() {
         let online = online_processors().expect("a list");
         assert!(online >= 1 && possible_processors().expect("a list") >= online);
-        assert!(Processors::stay_on(CpuSet::MAX_CPU).is_err());
+        assert!(pin_to_processor(CpuSet::MAX_CPU).is_err());
     }
 }

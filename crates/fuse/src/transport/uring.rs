@@ -19,7 +19,6 @@
 //! Leaves out: FORGET, INTERRUPT and notifications, which the kernel sends and takes by the device alone.
 
 use super::entry::Entry;
-use super::queues::Processors;
 use super::{Received, Sent, Transport};
 use crate::reply::ReplyBody;
 use crate::request::{Body, Header};
@@ -33,9 +32,6 @@ const COMMAND_COMMIT_AND_FETCH: u32 = 2;
 /// The device is the ring's only registered file.
 const DEVICE: types::Fixed = types::Fixed(0);
 
-/// Reading or writing so much may take longer than going to another processor.
-const LONG_BYTES: usize = 128 << 10;
-
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 
 /// A ring with the buffers of one worker. Made by any thread, and used by the one that calls `register`.
@@ -43,7 +39,6 @@ pub(crate) struct UringLine {
     ring: Ring,
     entry: Entry,
     queue: u16,
-    processors: Option<Processors>,
     /// A command was put into the ring and its completion not yet taken.
     is_pending: bool,
 }
@@ -61,7 +56,6 @@ impl UringLine {
             ring,
             entry: Entry::new(payload_bytes),
             queue,
-            processors: None,
             is_pending: false,
         })
     }
@@ -110,20 +104,7 @@ impl UringLine {
         Ok(())
     }
 
-    /// Keeps the calling thread, which is to be the one that serves, on the queue's processor, but for long requests.
-    pub(crate) fn stay_on_processor(&mut self) {
-        match Processors::stay_on(self.queue()) {
-            Ok(processors) => self.processors = Some(processors),
-            Err(error) => {
-                tracing::debug!(%error, queue = self.queue, "a thread is not kept on its processor")
-            }
-        }
-    }
-
     fn commit(&mut self, unique: u64, error: i32) -> io::Result<()> {
-        if let Some(processors) = &mut self.processors {
-            processors.set_home(true);
-        }
         self.entry.finish(unique, error);
         let command = command(COMMAND_COMMIT_AND_FETCH, self.queue, self.entry.commit_id(), 0);
         self.push(&command)
@@ -184,14 +165,7 @@ impl Transport for UringLine {
             };
         }
         match self.entry.take_request() {
-            Ok(header) => {
-                if let Some(processors) = &mut self.processors
-                    && self.entry.data_bytes(&header) >= LONG_BYTES
-                {
-                    processors.set_home(false);
-                }
-                Ok(Received::Request(header))
-            }
+            Ok(header) => Ok(Received::Request(header)),
             Err(error) => {
                 tracing::error!(%error, "a request that is not whole; answered EIO");
                 self.commit(self.entry.commit_id(), libc::EIO)?;
