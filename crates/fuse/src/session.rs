@@ -29,8 +29,9 @@ use std::thread;
 use threads::Shared;
 use worker::{LeaveSeek, Seeks, Worker};
 
-/// Read-ahead of a mount made by root, in KiB; the kernel's own is 128.
-const READAHEAD_KIB: u32 = 1024;
+/// Read-ahead of a mount made by root, in KiB; the kernel's own is 128. Two of the largest requests, so that one is served
+/// while the program takes the other.
+const READAHEAD_KIB: u32 = 2048;
 const THREADS_MIN: usize = 4;
 
 /// How to mount.

@@ -1,7 +1,8 @@
 //! The threads that serve over io_uring: several for each of the kernel's queues.
 //!
 //! Handlers wait for media, so one thread cannot serve a queue alone; and each thread has a ring and an entry of its own,
-//! so that threads share nothing. The kernel gives a request to the entry that was returned last.
+//! so that threads share nothing. The kernel gives a request to the entry that was returned last. A thread stays on the
+//! processor of its queue: the one that serves is then woken where the program that asks goes to sleep.
 //!
 //! Order of a start, which leaves the kernel always one way to go:
 //! 1. rings and buffers are made before INIT is answered: where that fails the mount agrees on the device;
@@ -37,8 +38,6 @@ pub(super) struct Plan {
     pub threads_per_queue: usize,
     /// The kernel refuses less than its largest request.
     pub payload_bytes: usize,
-    /// Whether threads stay on the processor of their queue.
-    pub pinned: bool,
 }
 
 impl Plan {
@@ -53,7 +52,6 @@ impl Plan {
             queues,
             threads_per_queue,
             payload_bytes: WRITE_BYTES_MAX,
-            pinned: true,
         })
     }
 }
@@ -142,9 +140,7 @@ impl Rings {
         let (rings, counters) = (self.clone(), self.shared.new_counters());
         let name = format!("fuse-ring-{queue}-{}", staff[queue].all);
         self.shared.start(name, move || {
-            if rings.plan.pinned
-                && let Err(error) = pin_to_processor(queue)
-            {
+            if let Err(error) = pin_to_processor(queue) {
                 tracing::debug!(%error, queue, "a thread is not kept on its processor");
             }
             let outcome = line.register(&rings.device);
