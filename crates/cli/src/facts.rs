@@ -137,6 +137,9 @@ pub struct DatasetStatus {
     pub state: String,
     /// Where it is mounted.
     pub mountpoint: Option<String>,
+    /// How the kernel's requests reach the daemon, where it is mounted: `device` or `io_uring`.
+    #[serde(default)]
+    pub transport: Option<String>,
     /// Size of a record before compression.
     pub recordsize_bytes: u64,
     /// As in the property: `zstd-1`, `lz4`, `none`.
@@ -177,6 +180,9 @@ pub struct MountStatus {
     pub read_only: bool,
     /// Process id of the daemon.
     pub daemon_pid: u32,
+    /// How the kernel's requests reach it: `device` or `io_uring`.
+    #[serde(default)]
+    pub transport: String,
 }
 
 /// What became of a dataset that was to be destroyed.
@@ -295,7 +301,10 @@ pub fn render_datasets(datasets: &[DatasetStatus]) -> String {
     ]);
     for dataset in datasets {
         let place = match (&dataset.mountpoint, dataset.state.as_str()) {
-            (Some(mountpoint), _) => mountpoint.clone(),
+            (Some(mountpoint), _) => match &dataset.transport {
+                Some(transport) => format!("{mountpoint} ({transport})"),
+                None => mountpoint.clone(),
+            },
             (None, "active") => "-".to_string(),
             (None, state) => format!("({state})"),
         };

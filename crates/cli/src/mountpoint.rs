@@ -96,5 +96,7 @@ pub fn is_dead_mount(path: &Path) -> bool {
 }
 
 fn is_dead(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
+    // The last two while the kernel takes down what the daemon has left behind.
+    let dead = [libc::ENOTCONN, libc::ECONNABORTED, libc::ECANCELED];
+    error.raw_os_error().is_some_and(|number| dead.contains(&number))
 }

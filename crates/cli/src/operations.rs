@@ -164,6 +164,7 @@ fn dataset_status(pool: &Pool, name: &PoolName, dataset: &Dataset, mounts: &Moun
             DatasetState::Destroying => "destroying".to_string(),
         },
         mountpoint: mounts.get(&dataset.name).cloned(),
+        transport: None,
         recordsize_bytes: properties
             .get("recordsize")
             .and_then(|size| parse_size(size).ok())

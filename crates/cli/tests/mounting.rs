@@ -301,3 +301,38 @@ fn check_finds_a_flipped_byte() {
         "a healthy pool was written to"
     );
 }
+
+#[test]
+fn the_transport_is_chosen_by_the_environment_and_shown() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::with_dataset();
+    let directory = place.make_directory("mnt");
+    let mount = |choice: &str| {
+        let mut command = place.command(&["mount", "tank/pg", &directory, "--json"]);
+        command.env("PACKSTONE_FUSE_TRANSPORT", choice);
+        support::outcome(command.output().unwrap())
+    };
+    let offered = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    let offers_rings = offered.is_ok_and(|setting| setting.trim() == "Y");
+    for (choice, expected) in [
+        ("device", "device"),
+        ("auto", if offers_rings { "io_uring" } else { "device" }),
+        ("io_uring", "io_uring"),
+    ] {
+        let outcome = mount(choice);
+        if choice == "io_uring" && !offers_rings {
+            outcome.fails(8, &["enable_uring"]);
+            continue;
+        }
+        assert_eq!(outcome.json()["transport"], expected);
+        fs::write(format!("{directory}/{choice}"), b"x").unwrap();
+        let status = place.run(&["status", "tank", "--json"]).json();
+        assert_eq!(status["datasets"][0]["transport"], expected);
+        place.run(&["unmount", &directory]).succeeds();
+        let closed = place.run(&["status", "tank", "--json"]).json();
+        assert!(closed["datasets"][0]["transport"].is_null(), "{closed}");
+    }
+    mount("pigeon").fails(2, &["PACKSTONE_FUSE_TRANSPORT", "io_uring"]);
+}

@@ -22,6 +22,9 @@ pub(crate) enum Failure {
     InvalidArgument,
     #[error("the value is longer than the caller's buffer")]
     BufferTooSmall,
+    /// The system refuses another thread.
+    #[error("no thread can be had to serve while this request waits")]
+    NoThread,
     /// Logged where it is caught.
     #[error("a handler panicked")]
     Panicked,
@@ -43,6 +46,7 @@ pub(crate) fn choose(failure: &Failure) -> i32 {
         Failure::UnsupportedMode => libc::EOPNOTSUPP,
         Failure::InvalidArgument => libc::EINVAL,
         Failure::BufferTooSmall => libc::ERANGE,
+        Failure::NoThread => libc::ENOMEM,
     }
 }
 

@@ -14,7 +14,7 @@
 //! | `reply` | results to bytes |
 //! | `errno` | the one place that chooses an errno |
 //! | `negotiate` | what kernel and daemon agree on at the start |
-//! | `transport` | how requests come and replies go; today `/dev/fuse` |
+//! | `transport` | how requests come and replies go: by `/dev/fuse`, or over io_uring |
 //! | `session` | threads, their loop, the end of a mount |
 //! | `mount` | attaching, detaching and finding mounts |
 //! | `notify` | telling the kernel to drop what it caches |
@@ -55,5 +55,5 @@ mod transport;
 pub use abi::WRITE_BYTES_MAX;
 pub use error::{Error, ErrorKind, Result};
 pub use mount::{MountInfo, mounted_at, mounts, unmount_path};
-pub use session::{MountConfig, Mounted, mount};
+pub use session::{MountConfig, Mounted, TransportChoice, TransportInUse, UnknownTransport, mount};
 pub use statistics::RequestStatistics;

@@ -52,7 +52,8 @@ pub(crate) fn prepare_mountpoint(path: &Path) -> Result<PathBuf> {
         return Err(Error::new(ErrorKind::Busy, OPERATION, message));
     }
     let metadata = fs::metadata(path).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOTCONN) => {
+        // Aborted: the daemon has died just now.
+        Some(libc::ENOTCONN | libc::ECONNABORTED) => {
             let message = format!("{shown} is a mount whose daemon has died; unmount it first");
             Error::new(ErrorKind::Busy, OPERATION, message)
         }

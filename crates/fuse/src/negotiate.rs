@@ -9,6 +9,8 @@
 //!   holds the data of an unlinked open file. The two must not be combined with `ATOMIC_O_TRUNC`, because then nobody
 //!   would truncate; without it the kernel sends SETATTR for O_TRUNC;
 //! - `POSIX_ACL` with `DONT_MASK`: the file system applies default ACLs, or the umask where there is none;
+//! - `OVER_IO_URING`, where the mount has prepared rings for it: after that the kernel holds all requests back until
+//!   every queue has an entry, or one was refused;
 //! - without extended attributes, where the mount is configured so, no `POSIX_ACL` either;
 //! - no `POSIX_LOCKS`, no `FLOCK_LOCKS`: one kernel sees all users of the mount, its own locks are enough;
 //! - no `EXPORT_SUPPORT`: NFS cannot re-export a mount.
@@ -16,11 +18,10 @@
 use crate::abi::{
     OPCODES, PAGES_PER_REQUEST_MAX, VERSION_MAJOR, VERSION_MINOR, VERSION_MINOR_MIN, WRITE_BYTES_MAX, init,
 };
-use crate::reply::{self, ReplyBody};
-use crate::request::{Header, Operation, Request};
-use crate::transport::{Received, RequestBuffer, Transport};
+use crate::reply::ReplyBody;
+use crate::request::{Operation, Request};
+use crate::transport::{Received, Transport};
 use crate::{Error, ErrorKind, Result};
-use std::io::IoSlice;
 
 const _: () = assert!(OPCODES < 64);
 
@@ -52,12 +53,15 @@ const CONGESTION_REQUESTS: u16 = 96;
 const READAHEAD_BYTES_MAX: u32 = 4 << 20;
 
 /// What the daemon may take of the kernel's offer.
-pub(crate) fn wanted(extended_attributes: bool) -> u64 {
-    if extended_attributes {
-        WANTED
-    } else {
-        WANTED & !init::POSIX_ACL
+pub(crate) fn wanted(extended_attributes: bool, io_uring: bool) -> u64 {
+    let mut wanted = WANTED;
+    if !extended_attributes {
+        wanted &= !init::POSIX_ACL;
     }
+    if io_uring {
+        wanted |= init::OVER_IO_URING;
+    }
+    wanted
 }
 
 /// What kernel and daemon agreed on.
@@ -121,13 +125,9 @@ fn encode(body: &mut ReplyBody, agreement: &Agreement, readahead_bytes: u32) {
 pub(crate) fn negotiate(transport: &mut impl Transport, wanted: u64) -> Result<Agreement> {
     const OPERATION: &str = "negotiate with the kernel";
     let system = |doing, error| Error::system(OPERATION, doing, error);
-    let mut buffer = RequestBuffer::new();
     loop {
-        let length = match transport
-            .receive(buffer.space())
-            .map_err(|error| system("read", error))?
-        {
-            Received::Request(length) => length,
+        let header = match transport.receive().map_err(|error| system("read", error))? {
+            Received::Request(header) => header,
             Received::Nothing => continue,
             Received::Ended => {
                 return Err(Error::new(
@@ -137,10 +137,9 @@ pub(crate) fn negotiate(transport: &mut impl Transport, wanted: u64) -> Result<A
                 ));
             }
         };
-        let decoded =
-            Header::decode(buffer.filled(length)).and_then(|(header, body)| Request::decode(header, body));
+        let (request_body, body) = transport.exchange();
+        let decoded = Request::decode(header, request_body);
         let Ok(Request {
-            header,
             operation:
                 Operation::Init {
                     major,
@@ -148,6 +147,7 @@ pub(crate) fn negotiate(transport: &mut impl Transport, wanted: u64) -> Result<A
                     readahead_bytes,
                     flags,
                 },
+            ..
         }) = decoded
         else {
             return Err(Error::new(
@@ -157,15 +157,14 @@ pub(crate) fn negotiate(transport: &mut impl Transport, wanted: u64) -> Result<A
             ));
         };
         tracing::debug!(major, minor, flags = format!("{flags:#x}"), "the kernel's FUSE");
-        let mut body = ReplyBody::default();
         let (outcome, error) = match answer(major, minor, flags, wanted) {
             Answer::Agreed(agreement) => {
-                encode(&mut body, &agreement, readahead_bytes);
+                encode(body, &agreement, readahead_bytes);
                 (Some(Ok(agreement)), 0)
             }
             Answer::AskAgain => {
                 encode(
-                    &mut body,
+                    body,
                     &Agreement {
                         minor: VERSION_MINOR,
                         flags: 0,
@@ -179,9 +178,9 @@ pub(crate) fn negotiate(transport: &mut impl Transport, wanted: u64) -> Result<A
                 libc::EPROTO,
             ),
         };
-        let head = reply::header(header.unique, error, body.bytes.len());
-        let parts = [IoSlice::new(&head), IoSlice::new(&body.bytes)];
-        transport.send(&parts).map_err(|error| system("answer", error))?;
+        transport
+            .reply(&header, error)
+            .map_err(|error| system("answer", error))?;
         if let Some(outcome) = outcome {
             return outcome;
         }

@@ -7,7 +7,7 @@
 
 use crate::abi::{NOTIFY_INVALIDATE_ENTRY, NOTIFY_INVALIDATE_INODE};
 use crate::reply::{self, ReplyBody};
-use crate::transport::{Sent, Transport};
+use crate::transport::{Outlet, Sent};
 use crate::{Error, Result};
 use packstone_fs::Ino;
 use std::io::{self, IoSlice};
@@ -16,13 +16,13 @@ use std::io::{self, IoSlice};
 pub(crate) const TO_THE_END: u64 = 0;
 
 /// Drops attributes and all cached pages of an inode.
-pub(crate) fn invalidate_inode(transport: &mut impl Transport, ino: Ino) -> Result<()> {
-    invalidate_range(transport, ino, 0, TO_THE_END)
+pub(crate) fn invalidate_inode(outlet: &mut impl Outlet, ino: Ino) -> Result<()> {
+    invalidate_range(outlet, ino, 0, TO_THE_END)
 }
 
 /// Drops attributes and cached pages of a part of an inode. Returns when dirty ones have been written back.
 pub(crate) fn invalidate_range(
-    transport: &mut impl Transport,
+    outlet: &mut impl Outlet,
     ino: Ino,
     offset: u64,
     length_bytes: u64,
@@ -31,24 +31,24 @@ pub(crate) fn invalidate_range(
     body.u64(ino.0);
     body.u64(offset);
     body.u64(length_bytes);
-    send(transport, NOTIFY_INVALIDATE_INODE, &body)
+    send(outlet, NOTIFY_INVALIDATE_INODE, &body)
 }
 
 /// Drops what is known of a name, or of its absence.
-pub(crate) fn invalidate_entry(transport: &mut impl Transport, parent: Ino, name: &[u8]) -> Result<()> {
+pub(crate) fn invalidate_entry(outlet: &mut impl Outlet, parent: Ino, name: &[u8]) -> Result<()> {
     let mut body = ReplyBody::default();
     body.u64(parent.0);
     body.u32(name.len() as u32);
     body.u32(0);
     body.bytes.extend_from_slice(name);
     body.bytes.push(0);
-    send(transport, NOTIFY_INVALIDATE_ENTRY, &body)
+    send(outlet, NOTIFY_INVALIDATE_ENTRY, &body)
 }
 
-fn send(transport: &mut impl Transport, code: i32, body: &ReplyBody) -> Result<()> {
+fn send(outlet: &mut impl Outlet, code: i32, body: &ReplyBody) -> Result<()> {
     // `header` negates, the way errors are sent; codes are sent as they are.
     let head = reply::header(0, -code, body.bytes.len());
-    match transport.send(&[IoSlice::new(&head), IoSlice::new(&body.bytes)]) {
+    match outlet.send(&[IoSlice::new(&head), IoSlice::new(&body.bytes)]) {
         // Unwanted: the kernel does not have it cached, or is gone. Some kernels say ENOTDIR for a parent that is a
         // file by now.
         Ok(Sent::Delivered | Sent::Unwanted) => Ok(()),
@@ -60,15 +60,9 @@ fn send(transport: &mut impl Transport, code: i32, body: &ReplyBody) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::Received;
-
     struct Recorder(Vec<u8>);
 
-    impl Transport for Recorder {
-        fn receive(&mut self, _buffer: &mut [u8]) -> io::Result<Received> {
-            Ok(Received::Ended)
-        }
-
+    impl Outlet for Recorder {
         fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<Sent> {
             self.0 = parts.iter().flat_map(|part| part.iter().copied()).collect();
             Ok(Sent::Unwanted)

@@ -21,7 +21,7 @@ pub(crate) struct Malformed {
 }
 
 impl Malformed {
-    fn because<T>(reason: &'static str) -> Result<T, Malformed> {
+    pub(crate) fn because<T>(reason: &'static str) -> Result<T, Malformed> {
         Err(Malformed { reason })
     }
 }
@@ -37,6 +37,23 @@ pub(crate) struct Header {
     pub gid: u32,
 }
 
+/// What follows a request's header, in one run or in two: io_uring keeps the operation's fixed part apart from the rest.
+/// No field lies across the seam.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Body<'a> {
+    pub fixed: &'a [u8],
+    pub rest: &'a [u8],
+}
+
+impl<'a> From<&'a [u8]> for Body<'a> {
+    fn from(body: &'a [u8]) -> Body<'a> {
+        Body {
+            fixed: body,
+            rest: &[],
+        }
+    }
+}
+
 /// A decoded request that borrows names and data from the worker's buffer.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
@@ -47,7 +64,16 @@ pub(crate) struct Request<'a> {
 impl Header {
     /// Splits the header from the body. `received` is exactly what one read from the device returned.
     pub(crate) fn decode(received: &[u8]) -> Result<(Header, &[u8]), Malformed> {
-        let mut reader = Reader::new(received);
+        let (header, length_bytes) = Header::decode_alone(received)?;
+        if length_bytes != received.len() || length_bytes < REQUEST_HEADER_BYTES {
+            return Malformed::because("the length in the header is not the length received");
+        }
+        Ok((header, &received[REQUEST_HEADER_BYTES..]))
+    }
+
+    /// The header at the start of `bytes`, and the length it gives for the whole request, which is not checked.
+    pub(crate) fn decode_alone(bytes: &[u8]) -> Result<(Header, usize), Malformed> {
+        let mut reader = Reader::new(bytes.into());
         let length_bytes = reader.u32()? as usize;
         let header = Header {
             opcode_number: reader.u32()?,
@@ -56,10 +82,7 @@ impl Header {
             uid: reader.u32()?,
             gid: reader.u32()?,
         };
-        if length_bytes != received.len() || length_bytes < REQUEST_HEADER_BYTES {
-            return Malformed::because("the length in the header is not the length received");
-        }
-        Ok((header, &received[REQUEST_HEADER_BYTES..]))
+        Ok((header, length_bytes))
     }
 
     pub(crate) fn opcode(&self) -> Option<Opcode> {
@@ -77,9 +100,9 @@ impl Header {
 
 impl<'a> Request<'a> {
     /// Decodes the body that follows `header`.
-    pub(crate) fn decode(header: Header, body: &'a [u8]) -> Result<Request<'a>, Malformed> {
+    pub(crate) fn decode(header: Header, body: impl Into<Body<'a>>) -> Result<Request<'a>, Malformed> {
         let operation = match header.opcode() {
-            Some(opcode) => Operation::decode(opcode, body)?,
+            Some(opcode) => Operation::decode(opcode, body.into())?,
             None => Operation::NotImplemented,
         };
         Ok(Request { header, operation })

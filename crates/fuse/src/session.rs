@@ -2,26 +2,36 @@
 //!
 //! Each worker has its own line to the kernel, its own buffers and its own counters; in its loop it shares nothing with
 //! the others but the file system. A mount ends when somebody unmounts it: the kernel then ends every worker's wait.
-//! One more thread answers the seeks that workers must not wait for (`seeker`); it ends when they have.
+//! With the device one more thread answers the seeks that workers must not wait for (`seeker`); it ends when they have.
+//! With io_uring (`rings`) one worker stays at the device, for what the kernel still sends there.
 //! The last thread to leave lets go of the file system and the descriptors first, and then wakes those who wait.
 
+mod choice;
+mod rings;
 mod seeker;
+mod threads;
 mod worker;
 
+pub use choice::{TransportChoice, TransportInUse, UnknownTransport};
+
+use crate::abi::init;
 use crate::mount::{self, Attachment, MountInfo};
 use crate::negotiate::{Agreement, negotiate, wanted};
-use crate::statistics::{RequestCounters, RequestStatistics};
-use crate::transport::DevFuse;
+use crate::statistics::RequestStatistics;
+use crate::transport::{DevFuse, DeviceLine, is_offered, refuse};
 use crate::{Error, ErrorKind, Result, notify};
 use packstone_fs::{FileSystem, Ino};
-use parking_lot::{Condvar, Mutex};
+use rings::{Plan, Prepared, Rings};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use worker::{LeaveSeek, Worker};
+use threads::Shared;
+use worker::{LeaveSeek, Seeks, Worker};
 
-/// Read-ahead of a mount made by root, in KiB; the kernel's own is 128.
-const READAHEAD_KIB: u32 = 1024;
+/// Read-ahead of a mount made by root, in KiB; the kernel's own is 128. Two of the largest requests, so that one is served
+/// while the program takes the other.
+const READAHEAD_KIB: u32 = 2048;
 const THREADS_MIN: usize = 4;
 
 /// How to mount.
@@ -31,8 +41,11 @@ pub struct MountConfig {
     pub mountpoint: PathBuf,
     /// Shown as the device of the mount: the dataset's name.
     pub source: String,
-    /// Threads that serve requests; 0 chooses twice the number of processors, at least 4.
+    /// Threads that serve requests. 0 chooses: twice the number of processors, at least 4, with the device; 2 to 4 a
+    /// processor with io_uring, which needs at least one for each processor.
     pub threads: usize,
+    /// How requests are to come.
+    pub transport: TransportChoice,
     /// Let users other than the one who mounts in; `None` for root only. File permissions hold in any case.
     pub allow_other: Option<bool>,
     /// Let the kernel refuse all changes.
@@ -50,6 +63,7 @@ impl MountConfig {
             mountpoint: mountpoint.into(),
             source: source.into(),
             threads: 0,
+            transport: TransportChoice::Auto,
             allow_other: None,
             read_only: false,
             extended_attributes: true,
@@ -66,107 +80,121 @@ impl MountConfig {
     }
 }
 
-type OnExit = Box<dyn FnOnce() + Send>;
-
-/// What the handle and the workers share; not used while a request is served.
-struct Shared {
-    mountpoint: PathBuf,
-    state: Mutex<State>,
-    ended: Condvar,
-    counters: Vec<Arc<RequestCounters>>,
-}
-
-struct State {
-    threads_alive: usize,
-    /// For notifications; gone with the last thread, or the kernel would wait for replies that nobody writes.
-    notifier: Option<DevFuse>,
-    on_exit: Vec<OnExit>,
-}
-
 /// A mounted file system. Dropping it unmounts.
 pub struct Mounted {
     shared: Arc<Shared>,
+    transport: TransportInUse,
 }
 
 /// Mounts `filesystem`; returns once the kernel and the daemon have agreed and requests are served.
+///
+/// [`ErrorKind::Unsupported`] when [`TransportChoice::IoUring`] is asked for and cannot be had; with
+/// [`TransportChoice::Auto`] the device is used then.
 pub fn mount(filesystem: Arc<FileSystem>, config: MountConfig) -> Result<Mounted> {
+    let plan = match config.transport {
+        TransportChoice::Device => None,
+        TransportChoice::Auto if !is_offered() => None,
+        TransportChoice::Auto | TransportChoice::IoUring => Some(Plan::new(config.threads)),
+    };
+    mount_by_plan(filesystem, &config, plan)
+}
+
+fn mount_by_plan(
+    filesystem: Arc<FileSystem>,
+    config: &MountConfig,
+    plan: Option<io::Result<Plan>>,
+) -> Result<Mounted> {
     let mountpoint = mount::prepare_mountpoint(&config.mountpoint)?;
-    let device = Arc::new(mount::attach(&Attachment {
+    let prepared = match plan.map(|plan| Prepared::new(plan?)) {
+        Some(Err(error)) if config.transport == TransportChoice::IoUring => {
+            return Err(Error::system("mount", "prepare io_uring", error));
+        }
+        Some(Err(error)) => {
+            tracing::warn!(%error, "io_uring cannot be used; requests come by /dev/fuse");
+            None
+        }
+        Some(Ok(prepared)) => Some(prepared),
+        None => None,
+    };
+    let device = DevFuse::new(Arc::new(mount::attach(&Attachment {
         mountpoint: &mountpoint,
         source: &config.source,
         allow_other: config.allow_other.unwrap_or_else(mount::is_root),
         read_only: config.read_only,
-    })?);
-    let mut first_line = DevFuse::new(device);
-    let agreement = negotiate(&mut first_line, wanted(config.extended_attributes))
+    })?));
+    let wanted = wanted(config.extended_attributes, prepared.is_some());
+    let agreement = negotiate(&mut DeviceLine::new(device.same_line()), wanted)
         .inspect_err(|_| detach_quietly(&mountpoint))?;
     if mount::is_root()
         && let Some(MountInfo { device, .. }) = mount::mounted_at(&mountpoint)
     {
         mount::raise_readahead(device, READAHEAD_KIB);
     }
-    serve(
-        filesystem,
-        mountpoint,
-        first_line,
-        agreement,
-        config.thread_count(),
-    )
+    let prepared = prepared.filter(|_| agreement.has(init::OVER_IO_URING));
+    let mounted = serve(filesystem, mountpoint, device, agreement, config, prepared)?;
+    if config.transport == TransportChoice::IoUring && mounted.transport != TransportInUse::IoUring {
+        // Dropping it unmounts.
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "mount",
+            "FUSE over io_uring cannot be had (the log says why, if it was tried): Linux 6.14 or later offers it, after \
+             'echo Y > /sys/module/fuse/parameters/enable_uring'",
+        ));
+    }
+    Ok(mounted)
 }
 
 fn serve(
     filesystem: Arc<FileSystem>,
     mountpoint: PathBuf,
-    first_line: DevFuse,
+    device: DevFuse,
     agreement: Agreement,
-    thread_count: usize,
+    config: &MountConfig,
+    prepared: Option<Prepared>,
 ) -> Result<Mounted> {
-    let lines: Vec<DevFuse> = (0..thread_count).map(|_| first_line.clone_line()).collect();
-    let shared = Arc::new(Shared {
-        mountpoint,
-        state: Mutex::new(State {
-            threads_alive: thread_count + 1,
-            notifier: Some(first_line),
-            on_exit: Vec::new(),
-        }),
-        ended: Condvar::new(),
-        counters: (0..thread_count).map(|_| Arc::default()).collect(),
-    });
-    let mounted = Mounted {
+    let shared = Shared::new(mountpoint, device.same_line());
+    let _starting = shared.hold();
+    let mut mounted = Mounted {
         shared: shared.clone(),
+        transport: TransportInUse::Device,
     };
+    let thread_error = |error| Error::system("mount", "start a thread", error);
     let (leave, jobs) = mpsc::channel();
     let files = filesystem.clone();
-    let mut bodies: Vec<(String, Body)> =
-        vec![("fuse-seek".into(), Box::new(move || seeker::run(files, jobs)))];
-    for (index, line) in lines.into_iter().enumerate() {
-        let leave_seek = leave_seek_on(&line, leave.clone());
-        let counters = shared.counters[index].clone();
-        let worker = Worker::new(filesystem.clone(), line, agreement, counters, leave_seek);
-        bodies.push((format!("fuse-{index}"), Box::new(move || worker.run())));
+    shared
+        .start("fuse-seek".into(), move || seeker::run(files, jobs))
+        .map_err(thread_error)?;
+    let start_worker = |index: usize| {
+        let line = device.clone_line();
+        let seeks = Seeks::Leave(leave_seek_on(&line, leave.clone()));
+        let (files, counters) = (filesystem.clone(), shared.new_counters());
+        let worker = Worker::new(files, DeviceLine::new(line), agreement, counters, seeks);
+        let started = shared.start(format!("fuse-{index}"), move || worker.run());
+        started.map_err(thread_error)
+    };
+    start_worker(0)?;
+    if let Some(prepared) = prepared {
+        match Rings::start(
+            prepared,
+            shared.clone(),
+            filesystem.clone(),
+            agreement,
+            device.same_line(),
+        ) {
+            Ok(()) => mounted.transport = TransportInUse::IoUring,
+            Err(error) => {
+                tracing::warn!(%error, "io_uring cannot be used; requests come by /dev/fuse");
+                refuse(&device).map_err(|error| Error::system("mount", "go back to /dev/fuse", error))?;
+            }
+        }
     }
-    let mut lasts: Vec<LastOut> = bodies
-        .iter()
-        .map(|_| LastOut {
-            shared: shared.clone(),
-        })
-        .collect();
-    for (name, body) in bodies {
-        let last = lasts.pop();
-        let started = thread::Builder::new().name(name).spawn(move || {
-            body();
-            drop(last);
-        });
-        if let Err(error) = started {
-            // This one's `LastOut` is gone with its closure, those of the threads that never came to be go here.
-            drop(lasts);
-            return Err(Error::system("mount", "start a thread", error));
+    if mounted.transport == TransportInUse::Device {
+        for index in 1..config.thread_count() {
+            start_worker(index)?;
         }
     }
     Ok(mounted)
 }
-
-type Body = Box<dyn FnOnce() + Send>;
 
 fn leave_seek_on(line: &DevFuse, jobs: mpsc::Sender<seeker::Job>) -> LeaveSeek {
     let line = line.same_line();
@@ -176,56 +204,30 @@ fn leave_seek_on(line: &DevFuse, jobs: mpsc::Sender<seeker::Job>) -> LeaveSeek {
     })
 }
 
-/// Held by each thread of the mount for as long as it lives.
-struct LastOut {
-    shared: Arc<Shared>,
-}
-
-impl Drop for LastOut {
-    fn drop(&mut self) {
-        let mut state = self.shared.state.lock();
-        state.threads_alive -= 1;
-        if state.threads_alive > 0 {
-            return;
-        }
-        drop(state.notifier.take());
-        let callbacks = std::mem::take(&mut state.on_exit);
-        drop(state);
-        self.shared.ended.notify_all();
-        for callback in callbacks {
-            callback();
-        }
-    }
-}
-
 impl Mounted {
     /// Where it is mounted, absolute.
     pub fn mountpoint(&self) -> &Path {
         &self.shared.mountpoint
     }
 
+    /// How requests come.
+    pub fn transport(&self) -> TransportInUse {
+        self.transport
+    }
+
     /// Whether requests are still served.
     pub fn is_alive(&self) -> bool {
-        self.shared.state.lock().threads_alive > 0
+        self.shared.is_alive()
     }
 
     /// Returns when the mount has ended, whoever unmounted it, and no thread uses the file system any more.
     pub fn wait(&self) {
-        let mut state = self.shared.state.lock();
-        while state.threads_alive > 0 {
-            self.shared.ended.wait(&mut state);
-        }
+        self.shared.wait();
     }
 
     /// Calls `callback` when the mount has ended; at once if it has already.
     pub fn on_exit(&self, callback: impl FnOnce() + Send + 'static) {
-        let mut state = self.shared.state.lock();
-        if state.threads_alive > 0 {
-            state.on_exit.push(Box::new(callback));
-        } else {
-            drop(state);
-            callback();
-        }
+        self.shared.on_exit(Box::new(callback));
     }
 
     /// Unmounts and waits for the end. [`ErrorKind::Busy`] while files are open; it stays mounted then.
@@ -251,12 +253,12 @@ impl Mounted {
 
     /// How many requests of which kind the kernel has sent.
     pub fn statistics(&self) -> RequestStatistics {
-        RequestStatistics::sum(self.shared.counters.iter().map(Arc::as_ref))
+        self.shared.statistics()
     }
 
     /// Makes the kernel forget attributes and pages of an inode that was changed behind the mount.
     pub fn invalidate_inode(&self, ino: Ino) -> Result<()> {
-        match self.notifier() {
+        match self.shared.notifier() {
             Some(mut line) => notify::invalidate_inode(&mut line, ino),
             None => Ok(()),
         }
@@ -264,14 +266,10 @@ impl Mounted {
 
     /// Makes the kernel forget a name, or its absence, that was changed behind the mount.
     pub fn invalidate_entry(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        match self.notifier() {
+        match self.shared.notifier() {
             Some(mut line) => notify::invalidate_entry(&mut line, parent, name),
             None => Ok(()),
         }
-    }
-
-    fn notifier(&self) -> Option<DevFuse> {
-        self.shared.state.lock().notifier.as_ref().map(DevFuse::same_line)
     }
 }
 
@@ -291,16 +289,4 @@ fn detach_quietly(mountpoint: &Path) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_default_number_of_threads_is_enough_for_overlapping_waits() {
-        assert!(MountConfig::new("/mnt", "tank/pg").thread_count() >= THREADS_MIN);
-        let config = MountConfig {
-            threads: 3,
-            ..MountConfig::new("/mnt", "tank/pg")
-        };
-        assert_eq!(config.thread_count(), 3);
-    }
-}
+mod tests;

@@ -14,7 +14,7 @@ use crate::names::PoolName;
 use crate::operations::{self, MountTable};
 use anyhow::Context;
 use packstone_fs::{FileSystem, MountOptions};
-use packstone_fuse::{ErrorKind, MountConfig, Mounted};
+use packstone_fuse::{ErrorKind, MountConfig, Mounted, TransportChoice};
 use packstone_pool::Pool;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -44,6 +44,22 @@ struct ActiveMount {
     file_system: Arc<FileSystem>,
     mounted: Mounted,
     status: MountStatus,
+}
+
+/// Names how requests are to come from the kernel: `auto`, `device` or `io_uring`.
+const TRANSPORT_VARIABLE: &str = "PACKSTONE_FUSE_TRANSPORT";
+
+fn transport_choice() -> anyhow::Result<TransportChoice> {
+    match std::env::var(TRANSPORT_VARIABLE) {
+        Err(std::env::VarError::NotPresent) => Ok(TransportChoice::Auto),
+        Ok(text) => text
+            .parse()
+            .map_err(|error| Failure::error(FailureKind::Usage, format!("{TRANSPORT_VARIABLE}: {error}"))),
+        Err(error) => Err(Failure::error(
+            FailureKind::Usage,
+            format!("{TRANSPORT_VARIABLE}: {error}"),
+        )),
+    }
 }
 
 impl Mounts {
@@ -138,6 +154,7 @@ impl Mounts {
             }
         }
         operations::find_active(&self.pool, &name)?;
+        let transport = transport_choice()?;
         let mountpoint = mountpoint::prepare(&request.mountpoint)?;
         let options = MountOptions {
             read_only: request.read_only,
@@ -154,6 +171,7 @@ impl Mounts {
         if let Some(threads) = request.threads {
             config.threads = threads;
         }
+        config.transport = transport;
         let mounted = match packstone_fuse::mount(file_system.clone(), config) {
             Ok(mounted) => mounted,
             Err(error) => {
@@ -166,8 +184,10 @@ impl Mounts {
             mountpoint: mountpoint.to_string_lossy().into_owned(),
             read_only: request.read_only,
             daemon_pid: std::process::id(),
+            transport: mounted.transport().to_string(),
         };
-        tracing::info!(dataset = %name, mountpoint = status.mountpoint, read_only = status.read_only, "mounted");
+        let (mountpoint, transport) = (&status.mountpoint, &status.transport);
+        tracing::info!(dataset = %name, mountpoint, read_only = status.read_only, transport, "mounted");
         let active = ActiveMount {
             file_system,
             mounted,

@@ -15,6 +15,15 @@ impl Daemon {
         let mut status = operations::status(&self.pool, &self.name, &self.mounts.table())?;
         status.daemon_pid = Some(std::process::id());
         status.uptime_seconds = self.started.elapsed().as_secs();
+        for mount in self.mounts.list() {
+            let dataset = status
+                .datasets
+                .iter_mut()
+                .find(|dataset| dataset.name == mount.dataset);
+            if let Some(dataset) = dataset {
+                dataset.transport = Some(mount.transport);
+            }
+        }
         if self.mounts.is_closing() {
             status.state = "closing".to_string();
         }

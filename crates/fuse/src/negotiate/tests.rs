@@ -1,6 +1,8 @@
 //! INIT against a scripted kernel.
 
 use super::*;
+use crate::reply;
+use crate::request::{Body, Header};
 use crate::transport::Sent;
 use std::collections::VecDeque;
 use std::io;
@@ -8,6 +10,8 @@ use std::io;
 /// Hands out INIT requests and keeps the replies.
 struct Script {
     requests: VecDeque<Vec<u8>>,
+    current: Vec<u8>,
+    body: ReplyBody,
     replies: Vec<Vec<u8>>,
 }
 
@@ -15,26 +19,36 @@ impl Script {
     fn new(inits: &[(u32, u32, u64)]) -> Script {
         Script {
             requests: inits.iter().map(|init| request(*init)).collect(),
+            current: Vec::new(),
+            body: ReplyBody::default(),
             replies: Vec::new(),
         }
     }
 }
 
 impl Transport for Script {
-    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
-        match self.requests.pop_front() {
-            Some(request) => {
-                buffer[..request.len()].copy_from_slice(&request);
-                Ok(Received::Request(request.len()))
-            }
-            None => Ok(Received::Ended),
-        }
+    fn receive(&mut self) -> io::Result<Received> {
+        let Some(request) = self.requests.pop_front() else {
+            return Ok(Received::Ended);
+        };
+        self.current = request;
+        let (header, _) = Header::decode(&self.current).expect("a header");
+        Ok(Received::Request(header))
     }
 
-    fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<Sent> {
-        self.replies
-            .push(parts.iter().flat_map(|part| part.iter().copied()).collect());
+    fn exchange(&mut self) -> (Body<'_>, &mut ReplyBody) {
+        self.body.bytes.clear();
+        (self.current[40..].into(), &mut self.body)
+    }
+
+    fn reply(&mut self, header: &Header, error: i32) -> io::Result<Sent> {
+        let head = reply::header(header.unique, error, self.body.bytes.len());
+        self.replies.push([head.as_slice(), &self.body.bytes].concat());
         Ok(Sent::Delivered)
+    }
+
+    fn dismiss(&mut self, _: &Header) -> io::Result<()> {
+        Ok(())
     }
 }
 

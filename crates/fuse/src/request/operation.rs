@@ -2,7 +2,7 @@
 //!
 //! Fields the file system has no use for (file handles, lock owners, padding) are skipped here and go no further.
 
-use super::{Malformed, reader::Reader};
+use super::{Body, Malformed, reader::Reader};
 use crate::abi::Opcode;
 use packstone_fs::{Ino, Timestamp};
 
@@ -164,14 +164,14 @@ impl ForgetItems<'_> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Ino, u64)> {
         self.items.chunks_exact(Self::ITEM_BYTES).filter_map(|item| {
-            let mut reader = Reader::new(item);
+            let mut reader = Reader::new(item.into());
             Some((Ino(reader.u64().ok()?), reader.u64().ok()?))
         })
     }
 }
 
 impl<'a> Operation<'a> {
-    pub(super) fn decode(opcode: Opcode, body: &'a [u8]) -> Decoded<Operation<'a>> {
+    pub(super) fn decode(opcode: Opcode, body: Body<'a>) -> Decoded<Operation<'a>> {
         let reader = &mut Reader::new(body);
         match opcode {
             Opcode::Init => decode_init(reader),
@@ -431,11 +431,7 @@ fn decode_xattr<'a>(opcode: Opcode, reader: &mut Reader<'a>) -> Decoded<Operatio
 fn decode_init<'a>(reader: &mut Reader<'a>) -> Decoded<Operation<'a>> {
     let (major, minor, readahead_bytes, low) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
     // The upper half is there from minor 36 on.
-    let high = if reader.rest().is_empty() {
-        0
-    } else {
-        reader.u32()?
-    };
+    let high = if reader.is_at_end() { 0 } else { reader.u32()? };
     let flags = u64::from(low) | u64::from(high) << 32;
     Ok(Operation::Init {
         major,

@@ -1,17 +1,31 @@
 //! Takes integers, names and byte runs off the front of a request body.
 
-use super::Malformed;
+use super::{Body, Malformed};
 
 pub(super) struct Reader<'a> {
+    /// What is left of the run being read.
     rest: &'a [u8],
+    /// The run that follows it.
+    next: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { rest: bytes }
+    pub(super) fn new(body: Body<'a>) -> Reader<'a> {
+        Reader {
+            rest: body.fixed,
+            next: body.rest,
+        }
+    }
+
+    /// Goes on to the second run where the first has ended.
+    fn step_over_seam(&mut self) {
+        if self.rest.is_empty() {
+            self.rest = std::mem::take(&mut self.next);
+        }
     }
 
     pub(super) fn bytes(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+        self.step_over_seam();
         match self.rest.split_at_checked(count) {
             Some((taken, rest)) => {
                 self.rest = rest;
@@ -22,6 +36,7 @@ impl<'a> Reader<'a> {
     }
 
     fn array<const COUNT: usize>(&mut self) -> Result<[u8; COUNT], Malformed> {
+        self.step_over_seam();
         match self.rest.split_first_chunk::<COUNT>() {
             Some((taken, rest)) => {
                 self.rest = rest;
@@ -45,6 +60,7 @@ impl<'a> Reader<'a> {
 
     /// Bytes up to a NUL, which is taken too.
     pub(super) fn text(&mut self) -> Result<&'a [u8], Malformed> {
+        self.step_over_seam();
         match self.rest.iter().position(|byte| *byte == 0) {
             Some(end) => {
                 let text = &self.rest[..end];
@@ -72,7 +88,7 @@ impl<'a> Reader<'a> {
         Ok(name)
     }
 
-    pub(super) fn rest(&self) -> &'a [u8] {
-        self.rest
+    pub(super) fn is_at_end(&self) -> bool {
+        self.rest.is_empty() && self.next.is_empty()
     }
 }

@@ -1,16 +1,14 @@
 //! One thread's loop: receive, decode, carry out, reply.
 
-use super::seeker::looks_like_a_hole;
+use super::seeker::{self, looks_like_a_hole};
 use crate::abi::{Opcode, SEEK_DATA};
 use crate::dispatch::dispatch;
 use crate::errno::{self, Failure};
 use crate::negotiate::Agreement;
-use crate::reply::{self, ReplyBody};
-use crate::request::{Header, Operation, Request};
+use crate::request::{Body, Header, Operation, Request};
 use crate::statistics::RequestCounters;
-use crate::transport::{Received, RequestBuffer, Sent, Transport};
+use crate::transport::{DevFuse, Received, Sent, Transport};
 use packstone_fs::{FileSystem, Ino};
-use std::io::IoSlice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -25,15 +23,25 @@ pub(super) struct Worker<T> {
     line: T,
     agreement: Agreement,
     counters: Arc<RequestCounters>,
-    request: RequestBuffer,
-    body: ReplyBody,
     /// References the reply in the making hands to the kernel.
     granted: Vec<Ino>,
-    leave_seek: LeaveSeek,
+    seeks: Seeks,
+}
+
+/// What becomes of a seek for data whose answer depends on pages that the kernel has not written back. To have them
+/// written back means to wait for other requests (`seeker`).
+pub(super) enum Seeks {
+    /// Another thread answers, later.
+    Leave(LeaveSeek),
+    /// This thread waits and answers, as long as another is there for the requests that it waits for.
+    Wait { outlet: DevFuse, stand_in: StandIn },
 }
 
 /// Leaves a seek for data, from this offset, to the thread that may wait for it; false when there is none any more.
 pub(super) type LeaveSeek = Box<dyn Fn(Header, u64) -> bool + Send>;
+
+/// Makes sure that other threads serve until what it returns is dropped; `None` when no thread can be had.
+pub(super) type StandIn = Box<dyn Fn() -> Option<Box<dyn Send>> + Send>;
 
 impl<T: Transport> Worker<T> {
     pub(super) fn new(
@@ -41,17 +49,15 @@ impl<T: Transport> Worker<T> {
         line: T,
         agreement: Agreement,
         counters: Arc<RequestCounters>,
-        leave_seek: LeaveSeek,
+        seeks: Seeks,
     ) -> Worker<T> {
         Worker {
             filesystem,
             line,
             agreement,
             counters,
-            request: RequestBuffer::new(),
-            body: ReplyBody::default(),
             granted: Vec::new(),
-            leave_seek,
+            seeks,
         }
     }
 
@@ -59,10 +65,10 @@ impl<T: Transport> Worker<T> {
     pub(super) fn run(mut self) {
         let mut device_errors = 0;
         while device_errors < DEVICE_ERRORS_MAX {
-            match self.line.receive(self.request.space()) {
-                Ok(Received::Request(length)) => {
+            match self.line.receive() {
+                Ok(Received::Request(header)) => {
                     device_errors = 0;
-                    self.serve(length);
+                    self.serve(header);
                 }
                 Ok(Received::Nothing) => {}
                 Ok(Received::Ended) => return,
@@ -75,63 +81,46 @@ impl<T: Transport> Worker<T> {
         }
     }
 
-    fn serve(&mut self, length: usize) {
-        let received = self.request.filled(length);
-        let (header, request_body) = match Header::decode(received) {
-            Ok(split) => split,
-            Err(error) => {
-                // Without a header there is nothing to answer.
-                tracing::error!(%error, length, "a request without a header");
-                return;
-            }
-        };
+    fn serve(&mut self, header: Header) {
         self.counters.count(header.opcode_number);
-        if header.opcode() == Some(Opcode::Seek) && self.is_left(header, request_body) {
+        self.granted.clear();
+        let (filesystem, agreement, granted) = (&self.filesystem, &self.agreement, &mut self.granted);
+        let (request_body, body) = self.line.exchange();
+        let mut unwritten_seek = None;
+        if header.opcode() == Some(Opcode::Seek) {
+            unwritten_seek = seek_over_unwritten(filesystem, header, request_body);
+        }
+        let seeks = &mut self.seeks;
+        if let (Some(offset), Seeks::Leave(leave)) = (unwritten_seek, &*seeks)
+            && leave(header, offset)
+        {
             return;
         }
-        self.body.bytes.clear();
-        self.granted.clear();
-        let filesystem = &self.filesystem;
-        let error = guard(&header, filesystem, || {
-            let request = Request::decode(header, request_body)?;
-            dispatch(
-                filesystem,
-                &self.agreement,
-                request,
-                &mut self.body,
-                &mut self.granted,
-            )
+        let error = guard(&header, filesystem, || match (unwritten_seek, seeks) {
+            (Some(offset), Seeks::Wait { outlet, stand_in }) => {
+                let _standing_in = stand_in().ok_or(Failure::NoThread)?;
+                Ok(seeker::answer(filesystem, outlet, header.node, offset, body)?)
+            }
+            _ => {
+                let request = Request::decode(header, request_body)?;
+                dispatch(filesystem, agreement, request, body, granted)
+            }
         });
-        if error != 0 {
-            self.body.bytes.clear();
-        }
         if header.wants_reply() {
             self.reply(&header, error);
-        }
-    }
-
-    /// True when somebody else will answer: a seek whose answer depends on pages that the kernel has not written back.
-    fn is_left(&self, header: Header, request_body: &[u8]) -> bool {
-        match Request::decode(header, request_body) {
-            Ok(Request {
-                operation:
-                    Operation::Seek {
-                        offset,
-                        whence: SEEK_DATA,
-                    },
-                ..
-            }) => {
-                looks_like_a_hole(&self.filesystem, header.node, offset) && (self.leave_seek)(header, offset)
-            }
-            _ => false,
+        } else if let Err(failure) = self.line.dismiss(&header) {
+            tracing::error!(error = %failure, operation = name_of(&header), "the kernel takes nothing more");
         }
     }
 
     fn reply(&mut self, header: &Header, error: i32) {
-        match send_reply(&mut self.line, header, error, &self.body) {
+        match self.line.reply(header, error) {
             Ok(Sent::Delivered) if error == 0 => {}
             Ok(Sent::Delivered | Sent::Unwanted) => self.take_back(),
-            Err(_) => self.take_back(),
+            Err(failure) => {
+                report_refused_reply(header, &failure);
+                self.take_back();
+            }
         }
     }
 
@@ -140,6 +129,21 @@ impl<T: Transport> Worker<T> {
         for ino in self.granted.drain(..) {
             self.filesystem.forget(ino, 1);
         }
+    }
+}
+
+/// Where a seek for data begins whose answer depends on pages that the kernel has not written back.
+fn seek_over_unwritten(filesystem: &FileSystem, header: Header, request_body: Body<'_>) -> Option<u64> {
+    match Request::decode(header, request_body) {
+        Ok(Request {
+            operation:
+                Operation::Seek {
+                    offset,
+                    whence: SEEK_DATA,
+                },
+            ..
+        }) if looks_like_a_hole(filesystem, header.node, offset) => Some(offset),
+        _ => None,
     }
 }
 
@@ -161,18 +165,8 @@ impl Notes for Arc<FileSystem> {
     }
 }
 
-/// Sends a reply; logs it when the kernel does not take it.
-pub(super) fn send_reply(
-    line: &mut impl Transport,
-    header: &Header,
-    error: i32,
-    body: &ReplyBody,
-) -> std::io::Result<Sent> {
-    let head = reply::header(header.unique, error, body.bytes.len());
-    line.send(&[IoSlice::new(&head), IoSlice::new(&body.bytes)])
-        .inspect_err(|failure| {
-            tracing::error!(error = %failure, operation = name_of(header), "the kernel refused a reply");
-        })
+pub(super) fn report_refused_reply(header: &Header, failure: &std::io::Error) {
+    tracing::error!(error = %failure, operation = name_of(header), "the kernel refused a reply");
 }
 
 /// The errno of what `work` does, 0 for success. A panic must not leave the kernel, and with it the program that asked,

@@ -10,6 +10,8 @@ const PAGES: u64 = 1000;
 fn database_file(fixture: &Fixture) -> File {
     let path = fixture.path("relation");
     fs::write(&path, vec![1; PAGE_BYTES * PAGES as usize]).unwrap();
+    // The file that CREATE opened is released after it was closed.
+    fixture.wait_for_requests("RELEASE", 1);
     OpenOptions::new().read(true).write(true).open(&path).unwrap()
 }
 

@@ -1,112 +1,15 @@
-//! A pool in a file, with its background work, to mount in tests and examples.
+//! A mounted pool, by the transport that the test program is for.
 
-use packstone_fs::{Caller, FileSystem, MountOptions, Timestamp};
-use packstone_fuse::{ErrorKind, MountConfig, Mounted, RequestStatistics, mount};
-use packstone_media::{CreateMode, FileMedia, Media};
-use packstone_pool::{BackgroundWork, CreateOptions, OpenOptions, Pool, StepOutcome};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use crate::TRANSPORT;
+use crate::store::Store;
+use packstone_fuse::{
+    ErrorKind, MountConfig, Mounted, RequestStatistics, TransportChoice, TransportInUse, mount,
+};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
 
-const MEMBER_BYTES: u64 = 1 << 30;
-
-/// An open pool with one dataset, whose background work is driven by a thread.
-pub struct Store {
-    pub filesystem: Arc<FileSystem>,
-    pool: Arc<Pool>,
-    stop: Arc<AtomicBool>,
-    background: Option<JoinHandle<()>>,
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("a clock after 1970");
-    Timestamp {
-        seconds: since.as_secs() as i64,
-        nanoseconds: since.subsec_nanos(),
-    }
-}
-
-impl Store {
-    /// Makes `pool.pack` in `directory`; its root belongs to whoever runs this.
-    pub fn create(directory: &Path) -> Store {
-        let member = FileMedia::create(&directory.join("pool.pack"), MEMBER_BYTES, CreateMode::New)
-            .expect("a member file");
-        let members: Vec<Arc<dyn Media>> = vec![Arc::new(member)];
-        let options = CreateOptions {
-            name: "tank".into(),
-            pool_id: [7; 16],
-            segment_bytes: None,
-            properties: BTreeMap::new(),
-        };
-        Pool::create(&members, &options).expect("a pool");
-        let options = OpenOptions {
-            read_only: false,
-            memory_bytes: Some(64 << 20),
-            ..OpenOptions::default()
-        };
-        let pool = Arc::new(Pool::open(members, &options).expect("the pool opens"));
-        pool.create_dataset("tank/files", BTreeMap::new())
-            .expect("a dataset");
-        let caller = Caller {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-            umask: 0,
-            now: now(),
-        };
-        let filesystem = FileSystem::open(pool.clone(), "tank/files", MountOptions::default(), &caller);
-        let filesystem = Arc::new(filesystem.expect("the dataset opens"));
-        let stop = Arc::new(AtomicBool::new(false));
-        let background = thread::spawn({
-            let (pool, filesystem, stop) = (pool.clone(), filesystem.clone(), stop.clone());
-            move || drive(&pool, &filesystem, &stop)
-        });
-        Store {
-            filesystem,
-            pool,
-            stop,
-            background: Some(background),
-        }
-    }
-}
-
-fn drive(pool: &Pool, filesystem: &FileSystem, stop: &AtomicBool) {
-    let started = Instant::now();
-    while !stop.load(Ordering::Relaxed) {
-        let mut busy = filesystem.step(now()).expect("a step of the file system");
-        for work in [
-            BackgroundWork::Flush,
-            BackgroundWork::Checkpoint,
-            BackgroundWork::Clean,
-        ] {
-            let outcome = pool
-                .step(work, started.elapsed().as_millis() as u64)
-                .expect("a step of the pool");
-            busy |= outcome == StepOutcome::Progress;
-        }
-        if !busy {
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(background) = self.background.take() {
-            let outcome = background.join();
-            if !thread::panicking() {
-                outcome.expect("background work");
-                self.filesystem.close().expect("the file system closes");
-                self.pool.close().expect("the pool closes");
-            }
-        }
-    }
-}
+const ENABLE_IO_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// A mounted store in a directory of its own. Dropping it unmounts and removes everything.
 pub struct Fixture {
@@ -115,14 +18,29 @@ pub struct Fixture {
     directory: tempfile::TempDir,
 }
 
-/// Whether mounts can be made here; says why not.
+/// Whether mounts can be made here; says why not. Root has the kernel offer io_uring where a test needs it, and leaves
+/// it so: other programs may have come to use it.
 pub fn can_mount() -> bool {
-    match std::fs::File::options().read(true).write(true).open("/dev/fuse") {
-        Ok(_) => true,
-        Err(error) => {
-            say_skipped(format_args!("/dev/fuse cannot be opened: {error}"));
-            false
+    if let Err(error) = std::fs::File::options().read(true).write(true).open("/dev/fuse") {
+        say_skipped(format_args!("/dev/fuse cannot be opened: {error}"));
+        return false;
+    }
+    if TRANSPORT == TransportChoice::IoUring {
+        let is_offered =
+            || std::fs::read_to_string(ENABLE_IO_URING).is_ok_and(|setting| setting.trim() == "Y");
+        if !is_offered() && (std::fs::write(ENABLE_IO_URING, "Y").is_err() || !is_offered()) {
+            say_skipped(format_args!("the kernel does not offer FUSE over io_uring"));
+            return false;
         }
+    }
+    true
+}
+
+/// The usual configuration, with this program's transport.
+pub fn config(mountpoint: impl Into<PathBuf>) -> MountConfig {
+    MountConfig {
+        transport: TRANSPORT,
+        ..MountConfig::new(mountpoint, "tank/files")
     }
 }
 
@@ -138,9 +56,14 @@ impl Fixture {
             let store = Store::create(directory.path());
             let mountpoint = directory.path().join("mnt");
             std::fs::create_dir(&mountpoint).expect("a mountpoint");
-            let mut config = MountConfig::new(mountpoint, "tank/files");
+            let mut config = config(mountpoint);
             adjust(&mut config);
             let mounted = mount(store.filesystem.clone(), config).expect("mounts");
+            let expected = match TRANSPORT {
+                TransportChoice::IoUring => TransportInUse::IoUring,
+                _ => TransportInUse::Device,
+            };
+            assert_eq!(mounted.transport(), expected);
             Fixture {
                 mounted,
                 store,
@@ -169,6 +92,15 @@ impl Fixture {
         }
         after.requests.retain(|_, count| *count > 0);
         after
+    }
+
+    /// Returns when so many requests of this kind have come since the mount: some follow what a program does later.
+    pub fn wait_for_requests(&self, name: &str, count: u64) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.mounted.statistics().count(name) < count {
+            assert!(Instant::now() < deadline, "{:?}", self.mounted.statistics());
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Unmounts. Tests start programs, and a child between fork and exec holds copies of all open files for a moment:

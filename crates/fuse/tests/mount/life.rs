@@ -1,14 +1,17 @@
 //! Mounting, unmounting, daemons that die, handlers that fail.
 
-use crate::fixture::{Fixture, Store, can_mount, say_skipped};
+use crate::fixture::{Fixture, can_mount, config, say_skipped};
+use crate::store::Store;
 use packstone_fuse::{ErrorKind, MountConfig, mount, mounted_at, mounts, unmount_path};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_mount_is_found_and_a_second_one_on_it_refused() {
@@ -23,10 +26,7 @@ fn a_mount_is_found_and_a_second_one_on_it_refused() {
         ("tank/files", true, false)
     );
     assert!(mounts().iter().any(|mount| mount.mountpoint == mountpoint));
-    let again = mount(
-        fixture.store.filesystem.clone(),
-        MountConfig::new(mountpoint, "tank/files"),
-    );
+    let again = mount(fixture.store.filesystem.clone(), config(mountpoint));
     assert_eq!(again.err().expect("refused").kind(), ErrorKind::Busy);
 }
 
@@ -89,7 +89,7 @@ fn a_read_only_mount_refuses_changes() {
     };
     assert!(mounted_at(fixture.mounted.mountpoint()).unwrap().read_only);
     let error = fs::write(fixture.path("file"), b"").unwrap_err();
-    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::ROFS.raw_os_error()));
+    assert_eq!(error.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn mounting_comes_back_after_unmounting() {
     for round in 0..5 {
         let config = MountConfig {
             threads: 1 + round,
-            ..MountConfig::new(fixture.outside("mnt"), "tank/files")
+            ..config(fixture.outside("mnt"))
         };
         let again = mount(fixture.store.filesystem.clone(), config).unwrap();
         assert_eq!(fs::read(fixture.path("file")).unwrap(), b"kept");
@@ -141,11 +141,7 @@ fn serve_until_killed() {
     };
     let directory = Path::new(&directory);
     let store = Store::create(directory);
-    let mounted = mount(
-        store.filesystem.clone(),
-        MountConfig::new(directory.join("mnt"), "tank/files"),
-    )
-    .unwrap();
+    let mounted = mount(store.filesystem.clone(), config(directory.join("mnt"))).unwrap();
     println!("\nserving");
     mounted.wait();
 }
@@ -172,6 +168,136 @@ fn start_daemon(directory: &Path, uid: Option<u32>) -> Child {
     child
 }
 
+/// Returns when the mount says that its daemon is gone. With io_uring the kernel takes the rings down a moment later than
+/// the daemon; who asks meanwhile is told so in other words.
+fn wait_for_disconnection(mountpoint: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let error = fs::metadata(mountpoint.join("file")).unwrap_err();
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOTCONN) => return,
+            Some(Errno::CONNABORTED | Errno::CANCELED) if Instant::now() < deadline => {}
+            _ => panic!("{error}"),
+        }
+    }
+}
+
+/// Programs that write and sync without pause until they are told of an error. Returns when all have begun.
+fn keep_busy(directory: &Path) -> Vec<JoinHandle<std::io::Error>> {
+    let (sender, begun) = mpsc::channel();
+    let start = |number: usize| {
+        let (path, sender) = (directory.join(format!("busy-{number}")), sender.clone());
+        std::thread::spawn(move || {
+            let write = |round: u64| {
+                let file = File::options()
+                    .write(true)
+                    .create(true)
+                    .truncate(false)
+                    .open(&path)?;
+                std::os::unix::fs::FileExt::write_all_at(&file, &[number as u8; 8192], round % 64 * 8192)?;
+                file.sync_data()
+            };
+            for round in 0.. {
+                if let Err(error) = write(round) {
+                    return error;
+                }
+                if round == 3 {
+                    sender.send(()).unwrap();
+                }
+            }
+            unreachable!("rounds without end")
+        })
+    };
+    let programs: Vec<_> = (0..12).map(start).collect();
+    programs.iter().for_each(|_| begun.recv().unwrap());
+    programs
+}
+
+#[test]
+fn an_aborted_connection_ends_the_mount_with_requests_under_way() {
+    let Some(fixture) = Fixture::new() else { return };
+    if !rustix::process::geteuid().is_root() {
+        say_skipped(format_args!("needs root to mount fusectl"));
+        return;
+    }
+    let control = fixture.outside("control");
+    fs::create_dir(&control).unwrap();
+    rustix::mount::mount(
+        "none",
+        &control,
+        "fusectl",
+        rustix::mount::MountFlags::empty(),
+        None,
+    )
+    .unwrap();
+    let mountpoint = fixture.mounted.mountpoint();
+    let connection = mounted_at(mountpoint).expect("it is mounted").device.1;
+    let abort = control.join(format!("{connection}/abort"));
+    let programs = keep_busy(mountpoint);
+    let aborted = fs::write(&abort, "1");
+    rustix::mount::unmount(&control, rustix::mount::UnmountFlags::DETACH).unwrap();
+    aborted.unwrap();
+    for program in programs {
+        let error = program.join().unwrap();
+        let told = error.raw_os_error().map(Errno::from_raw_os_error);
+        assert!(
+            matches!(told, Some(Errno::NOTCONN | Errno::CONNABORTED)),
+            "{error}"
+        );
+    }
+    fixture.mounted.wait();
+    // Dropping the fixture closes the file system, and fails where a thread still uses it.
+}
+
+#[test]
+fn a_forced_unmount_ends_what_waits_and_the_mount() {
+    let Some(fixture) = Fixture::new() else { return };
+    if !rustix::process::geteuid().is_root() {
+        say_skipped(format_args!("needs root to unmount by force"));
+        return;
+    }
+    let mountpoint = fixture.mounted.mountpoint().to_path_buf();
+    let programs = keep_busy(&mountpoint);
+    // Force aborts the connection; the files that are open then keep the mount in the tree until they are closed.
+    let force = rustix::mount::UnmountFlags::FORCE;
+    let _ = rustix::mount::unmount(&mountpoint, force);
+    programs.into_iter().for_each(|program| {
+        program.join().unwrap();
+    });
+    fixture.mounted.wait();
+    let _ = rustix::mount::unmount(&mountpoint, force);
+    assert!(mounted_at(&mountpoint).is_none());
+}
+
+#[test]
+fn programs_of_a_killed_daemon_are_told_and_it_can_be_mounted_again() {
+    if !can_mount() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mountpoint = directory.path().join("mnt");
+    fs::create_dir(&mountpoint).unwrap();
+    let mut daemon = start_daemon(directory.path(), None);
+    let programs = keep_busy(&mountpoint);
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    for program in programs {
+        let error = program.join().unwrap();
+        let told = error.raw_os_error().map(Errno::from_raw_os_error);
+        assert!(
+            matches!(told, Some(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED)),
+            "{error}"
+        );
+    }
+    wait_for_disconnection(&mountpoint);
+    unmount_path(&mountpoint, true).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let store = Store::create(other.path());
+    let again = mount(store.filesystem.clone(), config(&mountpoint)).unwrap();
+    fs::write(mountpoint.join("file"), b"works").unwrap();
+    again.unmount().unwrap();
+}
+
 #[test]
 fn a_dead_daemons_mount_is_recognised_and_cleared() {
     if !can_mount() {
@@ -184,11 +310,7 @@ fn a_dead_daemons_mount_is_recognised_and_cleared() {
     fs::write(mountpoint.join("file"), b"x").unwrap();
     daemon.kill().unwrap();
     daemon.wait().unwrap();
-    let error = fs::metadata(mountpoint.join("file")).unwrap_err();
-    assert_eq!(
-        error.raw_os_error(),
-        Some(rustix::io::Errno::NOTCONN.raw_os_error())
-    );
+    wait_for_disconnection(&mountpoint);
     assert!(mounted_at(&mountpoint).expect("still in the table").is_ours());
     assert!(
         mounted_at(
@@ -202,18 +324,11 @@ fn a_dead_daemons_mount_is_recognised_and_cleared() {
     );
     let other = tempfile::tempdir().unwrap();
     let store = Store::create(other.path());
-    let refused = mount(
-        store.filesystem.clone(),
-        MountConfig::new(&mountpoint, "tank/files"),
-    );
+    let refused = mount(store.filesystem.clone(), config(&mountpoint));
     assert_eq!(refused.err().expect("refused").kind(), ErrorKind::Busy);
     unmount_path(&mountpoint, true).unwrap();
     assert!(mounted_at(&mountpoint).is_none());
-    let again = mount(
-        store.filesystem.clone(),
-        MountConfig::new(&mountpoint, "tank/files"),
-    )
-    .unwrap();
+    let again = mount(store.filesystem.clone(), config(&mountpoint)).unwrap();
     fs::write(mountpoint.join("file"), b"works").unwrap();
     again.unmount().unwrap();
 }

@@ -1,4 +1,4 @@
-//! The whole crate over a real mount of a real pool. Where `/dev/fuse` cannot be opened each test says so and passes.
+//! The whole crate over a real mount of a real pool, with requests by `/dev/fuse`. Where that cannot be had each test says so and passes.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -8,3 +8,7 @@ mod fixture;
 mod life;
 mod names;
 mod programs;
+mod store;
+
+/// How the tests of this program have their requests come.
+const TRANSPORT: packstone_fuse::TransportChoice = packstone_fuse::TransportChoice::Device;
