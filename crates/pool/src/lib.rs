@@ -40,6 +40,7 @@ mod batch;
 mod btree;
 mod cache;
 mod catalog;
+mod changes;
 mod check;
 mod checkpoint;
 mod cleaner;

@@ -5,10 +5,10 @@
 //! A scan sees each pair as it was at some moment during the call; it is no snapshot of the whole range.
 
 use crate::btree::{Window, scan, scan_back};
+use crate::changes::TreeChanges;
 use crate::error::Result;
 use crate::node::Pair;
 use crate::pool::Pool;
-use crate::state::State;
 use crate::types::TreeId;
 use std::iter::Peekable;
 use std::ops::Bound;
@@ -57,7 +57,12 @@ pub(crate) fn merged_scan(
             to: part_to,
             limit: window.limit,
         };
-        merge(&pool.state.read(), tree, range, &chunk, backwards, &mut out);
+        {
+            let state = pool.state.read();
+            let overlays = std::iter::once(&state.active).chain(state.frozen.as_deref());
+            let recent: Vec<_> = overlays.filter_map(|overlay| overlay.trees.get(&tree)).collect();
+            merge(&recent, range, &chunk, backwards, &mut out);
+        }
         match boundary {
             None => break,
             Some(key) if backwards => to = Bound::Excluded(key),
@@ -68,25 +73,23 @@ pub(crate) fn merged_scan(
     Ok(out)
 }
 
-/// Adds live pairs of the range to `out` until it holds `range.limit`.
-fn merge(
-    state: &State,
-    tree: TreeId,
+/// Adds live pairs of the range to `out` until it holds `range.limit`. `recent` has the newest changes first.
+pub(crate) fn merge(
+    recent: &[&TreeChanges],
     range: Window<'_>,
     chunk: &[Pair],
     backwards: bool,
     out: &mut Vec<Pair>,
 ) {
-    let mut sources: Vec<Source<'_>> = Vec::with_capacity(3);
-    for overlay in std::iter::once(&state.active).chain(state.frozen.as_deref()) {
-        let entries = overlay
-            .range(tree, range.from, range.to)
-            .map(|(key, value)| (key.as_slice(), value.as_deref()));
-        let entries: Box<dyn Iterator<Item = Entry<'_>>> = if backwards {
-            Box::new(entries.rev())
+    let mut sources: Vec<Source<'_>> = Vec::with_capacity(recent.len() + 1);
+    for changes in recent {
+        let walk = if backwards {
+            changes.range_back(range.from, range.to)
         } else {
-            Box::new(entries)
+            changes.range(range.from, range.to)
         };
+        let entries: Box<dyn Iterator<Item = Entry<'_>>> =
+            Box::new(walk.map(|item| (item.key(), item.value())));
         sources.push(entries.peekable());
     }
     let on_media: Box<dyn Iterator<Item = Entry<'_>>> = Box::new(
