@@ -256,7 +256,11 @@ fn insert_below(node: &mut Arc<Node>, entry: Entry) -> Inserted {
 /// Takes the right part off a full node: half of it, or nothing when the next entry comes last, so that what is filled in
 /// order stays full.
 fn split<T>(full: &mut Vec<T>, at: usize) -> Vec<T> {
-    let keep = if at == full.len() { full.len() } else { full.len() / 2 };
+    let keep = if at == full.len() {
+        full.len()
+    } else {
+        full.len() / 2
+    };
     let mut right = Vec::with_capacity(ENTRIES_MAX);
     right.extend(full.drain(keep..));
     right

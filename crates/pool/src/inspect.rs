@@ -333,7 +333,12 @@ fn operations(chunk: &[u8], print: Printer<'_>) -> Result<()> {
                 match item.value().map(show) {
                     Some(value) => {
                         rest.push(("value", Field::Text(value.clone())));
-                        ("put", tree, rest, format!("  put tree {} {key} = {value}\n", tree.0))
+                        (
+                            "put",
+                            tree,
+                            rest,
+                            format!("  put tree {} {key} = {value}\n", tree.0),
+                        )
                     }
                     None => ("delete", tree, rest, format!("  delete tree {} {key}\n", tree.0)),
                 }

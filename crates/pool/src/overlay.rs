@@ -30,7 +30,9 @@ const LONG_VALUE_BYTES: usize = 512;
 
 /// What a value takes in its tree beyond what every change is taken to cost.
 fn long_bytes(item: &Item) -> usize {
-    item.value().map_or(0, <[u8]>::len).saturating_sub(LONG_VALUE_BYTES)
+    item.value()
+        .map_or(0, <[u8]>::len)
+        .saturating_sub(LONG_VALUE_BYTES)
 }
 
 impl Overlay {

@@ -132,8 +132,7 @@ impl Transaction {
     /// Removes `key`; no error when there is none.
     pub fn delete(&mut self, tree: TreeId, key: &[u8]) {
         self.bytes += (key.len() + 8) as u64;
-        self.operations
-            .push(Operation::Change(tree, Item::delete(key)));
+        self.operations.push(Operation::Change(tree, Item::delete(key)));
     }
 
     /// `tree` no longer refers to the record. The record must exist and be freed once.

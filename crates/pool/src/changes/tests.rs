@@ -74,9 +74,7 @@ fn changes_agree_with_a_sorted_map_and_copies_stay_as_they_were() {
                 Some(value) => Item::put(&key, value, &mut buffer),
                 None => Item::delete(&key),
             };
-            let replaced = changes
-                .insert(item)
-                .map(|item| item.value().map(<[u8]>::to_vec));
+            let replaced = changes.insert(item).map(|item| item.value().map(<[u8]>::to_vec));
             assert_eq!(replaced, model.insert(key, value));
             let probe = random_key(&mut rng);
             let found = changes.get(&probe).map(|item| item.value().map(<[u8]>::to_vec));
@@ -91,7 +89,10 @@ fn changes_agree_with_a_sorted_map_and_copies_stay_as_they_were() {
         copies.push((changes, model));
         for (changes, model) in copies {
             assert_eq!(changes.len(), model.len());
-            assert_eq!(pairs(changes.iter()), model.clone().into_iter().collect::<Vec<_>>());
+            assert_eq!(
+                pairs(changes.iter()),
+                model.clone().into_iter().collect::<Vec<_>>()
+            );
             compare_ranges(&mut rng, &changes, &model);
         }
     }
