@@ -128,7 +128,7 @@ fn load(opened: &mut dyn Opened, plan: &Plan) -> Result<Duration> {
 }
 
 /// Everything is there, nothing else, and in order.
-fn verify(opened: &mut dyn Opened, items: &Items) -> Result<()> {
+pub fn verify(opened: &mut dyn Opened, items: &Items) -> Result<()> {
     let (mut count, mut wrong, mut buffer) = (0u64, 0u64, Vec::new());
     let mut last: Vec<u8> = Vec::new();
     opened.scan(&mut |key, value| {

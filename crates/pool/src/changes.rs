@@ -95,7 +95,6 @@ enum Node {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TreeChanges {
     root: Option<Arc<Node>>,
-    count: usize,
 }
 
 fn compare(left: (u64, &[u8]), right: (u64, &[u8])) -> Ordering {
@@ -130,10 +129,6 @@ struct Inserted {
 }
 
 impl TreeChanges {
-    pub(crate) fn len(&self) -> usize {
-        self.count
-    }
-
     pub(crate) fn get(&self, key: &[u8]) -> Option<&Item> {
         let prefix = prefix(key);
         let mut node = self.root.as_deref()?;
@@ -164,23 +159,26 @@ impl TreeChanges {
             children.extend([left, right]);
             *root = Arc::new(Node::Inner(children));
         }
-        self.count += usize::from(inserted.replaced.is_none());
         inserted.replaced
     }
 
-    /// Entries of a range in ascending order.
-    pub(crate) fn range<'a>(&'a self, from: Bound<&'a [u8]>, to: Bound<&'a [u8]>) -> Walk<'a> {
-        Walk::ascending(self.root.as_deref(), from, to)
-    }
-
-    /// Entries of a range in descending order.
-    pub(crate) fn range_back<'a>(&'a self, from: Bound<&'a [u8]>, to: Bound<&'a [u8]>) -> Walk<'a> {
-        Walk::descending(self.root.as_deref(), from, to)
+    /// Entries of a range in key order, or from its end.
+    pub(crate) fn walk<'a>(
+        &'a self,
+        from: Bound<&'a [u8]>,
+        to: Bound<&'a [u8]>,
+        backwards: bool,
+    ) -> Walk<'a> {
+        if backwards {
+            Walk::descending(self.root.as_deref(), from, to)
+        } else {
+            Walk::ascending(self.root.as_deref(), from, to)
+        }
     }
 
     /// All entries in ascending order.
     pub(crate) fn iter(&self) -> Walk<'_> {
-        self.range(Bound::Unbounded, Bound::Unbounded)
+        self.walk(Bound::Unbounded, Bound::Unbounded, false)
     }
 }
 

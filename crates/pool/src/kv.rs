@@ -54,7 +54,7 @@ mod writer;
 
 pub use writer::{Durability, Writer};
 
-use crate::catalog::{DatasetState, Properties};
+use crate::catalog::{Dataset, DatasetState, KEY_VALUE, Properties};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lifecycle::{CreateOptions, OpenOptions};
 use crate::pool::Pool;
@@ -64,9 +64,6 @@ use packstone_media::{Access, AlignedBuffer, CreateMode, FileMedia, Media};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
-
-/// Marks the datasets that are trees of a store, so that no file system is laid over them.
-const CONTENT: (&str, &str) = ("content", "key-value");
 
 /// Bytes at the front of a new file that are written once at creation, at most; an eighth of a small file.
 const LOG_AREA_BYTES_MAX: u64 = 1 << 30;
@@ -130,7 +127,7 @@ impl Store {
         const OPERATION: &str = "open tree";
         let dataset = match self.pool.dataset(name) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let properties = Properties::from([(CONTENT.0.to_owned(), CONTENT.1.to_owned())]);
+                let properties = Properties::from([(KEY_VALUE.0.to_owned(), KEY_VALUE.1.to_owned())]);
                 match self.pool.create_dataset(name, properties) {
                     // Somebody else made it meanwhile.
                     Err(error) if error.kind() == ErrorKind::AlreadyExists => self.pool.dataset(name)?,
@@ -139,11 +136,7 @@ impl Store {
             }
             found => found?,
         };
-        let is_ours = dataset
-            .properties
-            .get(CONTENT.0)
-            .is_some_and(|content| content == CONTENT.1);
-        if !is_ours || dataset.state != DatasetState::Active {
+        if !dataset.is_key_value() || dataset.state != DatasetState::Active {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 OPERATION,
@@ -156,12 +149,7 @@ impl Store {
     /// Names of all trees, sorted.
     pub fn tree_names(&self) -> Result<Vec<String>> {
         let datasets = self.pool.datasets()?.into_iter();
-        let ours = datasets.filter(|dataset| {
-            dataset
-                .properties
-                .get(CONTENT.0)
-                .is_some_and(|content| content == CONTENT.1)
-        });
+        let ours = datasets.filter(Dataset::is_key_value);
         Ok(ours.map(|dataset| dataset.name).collect())
     }
 

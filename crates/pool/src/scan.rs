@@ -5,7 +5,7 @@
 //! A scan sees each pair as it was at some moment during the call; it is no snapshot of the whole range.
 
 use crate::btree::{NodeStore, Root, Window, scan, scan_back};
-use crate::changes::TreeChanges;
+use crate::changes::{TreeChanges, Walk};
 use crate::error::Result;
 use crate::node::Pair;
 use crate::pool::{Pool, Stable};
@@ -16,9 +16,6 @@ use std::ops::Bound;
 
 const CHUNK_PAIRS_MIN: usize = 16;
 const CHUNK_PAIRS_MAX: usize = 4096;
-
-type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
-type Run<'a> = Peekable<Box<dyn Iterator<Item = Entry<'a>> + 'a>>;
 
 /// The tree on media and the changes above it, at one moment or at several.
 pub(crate) trait Source {
@@ -73,7 +70,7 @@ impl Rest {
             to: borrow(&self.to),
             limit: self.chunk_pairs.min(wanted),
         };
-        let chunk = source.on_media(part, backwards)?;
+        let mut chunk = source.on_media(part, backwards)?;
         let last = chunk.last().filter(|_| chunk.len() == part.limit);
         let mut boundary = last.map(|(key, _)| key.clone());
         let (from, to) = match &boundary {
@@ -82,7 +79,7 @@ impl Rest {
             Some(key) => (borrow(&self.from), Bound::Included(key.as_slice())),
         };
         let range = Window { from, to, limit };
-        source.recent(&mut |recent| merge(recent, range, &chunk, backwards, out));
+        source.recent(&mut |recent| merge(recent, range, std::mem::take(&mut chunk), backwards, out));
         if out.len() >= limit {
             boundary = out.last().map(|(key, _)| key.clone());
         }
@@ -152,40 +149,37 @@ pub(crate) fn merged_scan(
 }
 
 /// Adds live pairs of the range to `out` until it holds `range.limit`. `recent` has the newest changes first.
-fn merge(recent: &[&TreeChanges], range: Window<'_>, chunk: &[Pair], backwards: bool, out: &mut Vec<Pair>) {
-    let mut sources: Vec<Run<'_>> = Vec::with_capacity(recent.len() + 1);
-    for changes in recent {
-        let walk = if backwards {
-            changes.range_back(range.from, range.to)
-        } else {
-            changes.range(range.from, range.to)
-        };
-        let entries: Box<dyn Iterator<Item = Entry<'_>>> =
-            Box::new(walk.map(|item| (item.key(), item.value())));
-        sources.push(entries.peekable());
-    }
-    let on_media: Box<dyn Iterator<Item = Entry<'_>>> = Box::new(
-        chunk
-            .iter()
-            .map(|(key, value)| (key.as_slice(), Some(value.as_slice()))),
-    );
-    sources.push(on_media.peekable());
+fn merge(recent: &[&TreeChanges], range: Window<'_>, chunk: Vec<Pair>, backwards: bool, out: &mut Vec<Pair>) {
+    let mut changed: Vec<Peekable<Walk<'_>>> = recent
+        .iter()
+        .map(|changes| changes.walk(range.from, range.to, backwards).peekable())
+        .collect();
+    changed.retain_mut(|walk| walk.peek().is_some());
+    let mut chunk = chunk.into_iter().peekable();
     while out.len() < range.limit {
-        let heads = sources
+        let heads = changed
             .iter_mut()
-            .filter_map(|source| source.peek().map(|(key, _)| *key));
+            .filter_map(|walk| walk.peek().map(|item| item.key()));
         let Some(next) = (if backwards { heads.max() } else { heads.min() }) else {
+            // Nothing recent is left: the rest is as the tree has it.
+            out.extend(chunk.take(range.limit - out.len()));
             return;
         };
-        // The first source that has the key is the newest; the others are overruled.
+        let is_before = |key: &[u8]| if backwards { key > next } else { key < next };
+        if let Some(pair) = chunk.next_if(|(key, _)| is_before(key)) {
+            out.push(pair);
+            continue;
+        }
+        // The first that has the key is the newest; the others are overruled.
+        chunk.next_if(|(key, _)| key.as_slice() == next);
         let mut newest = None;
-        for source in &mut sources {
-            if let Some((_, value)) = source.next_if(|(key, _)| *key == next) {
-                newest = newest.or(Some(value));
+        for walk in &mut changed {
+            if let Some(item) = walk.next_if(|item| item.key() == next) {
+                newest = newest.or(Some(item));
             }
         }
-        if let Some(Some(value)) = newest {
-            out.push((next.to_vec(), value.to_vec()));
+        if let Some((item, value)) = newest.and_then(|item| Some((item, item.value()?))) {
+            out.push((item.key().to_vec(), value.to_vec()));
         }
     }
 }

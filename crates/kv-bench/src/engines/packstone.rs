@@ -8,8 +8,10 @@ use packstone_pool::{CreateOptions, OpenOptions, TreeId};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
+/// Room for the log between two checkpoints, for two generations of nodes, and for what waits to be cleaned.
+const FILE_TIMES: u64 = 32;
 /// Smallest file that is made.
-const FILE_BYTES_MIN: u64 = 2 << 30;
+const FILE_BYTES_MIN: u64 = 256 << 20;
 
 struct Packstone {
     store: Store,
@@ -22,7 +24,9 @@ fn file(directory: &Path) -> PathBuf {
 
 pub(super) fn create(directory: &Path, items: &Items) -> Result<()> {
     let data_bytes = items.count * (KEY_BYTES + items.value_bytes) as u64;
-    let file_bytes = (16 * data_bytes).next_multiple_of(1 << 20).max(FILE_BYTES_MIN);
+    let file_bytes = (FILE_TIMES * data_bytes)
+        .next_multiple_of(1 << 20)
+        .max(FILE_BYTES_MIN);
     let options = CreateOptions {
         name: "bench".to_owned(),
         pool_id: *b"packstone bench!",
