@@ -26,7 +26,7 @@ fn a_key_value_tree_is_left_alone() {
         segment_bytes: None,
         properties: Default::default(),
     };
-    Pool::create(&[member.clone()], &options).expect("creates");
+    Pool::create(std::slice::from_ref(&member), &options).expect("creates");
     let pool = Arc::new(Pool::open(vec![member], &OpenOptions::default()).expect("opens"));
     let store = Store::on(pool.clone());
     let tree = store.tree("pairs").expect("makes");

@@ -244,10 +244,13 @@ fn piece_node<S: NodeSink>(sink: &S, piece: &Piece<S::Pointer>, level: u8) -> Re
     })
 }
 
+/// A pair of a former node or of a change, or one that was just made.
+type PairToBe<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
+
 /// Pairs of a node to be, before it is known how many nodes they need.
 struct Pairs<'a> {
     level: u8,
-    pairs: Vec<(Cow<'a, [u8]>, Cow<'a, [u8]>)>,
+    pairs: Vec<PairToBe<'a>>,
     appended: bool,
 }
 
