@@ -10,7 +10,7 @@ SIM_SECONDS ?= 300
 HARNESS_DEBUG := $(TARGET)/debug/packstone-harness
 
 .DEFAULT_GOAL := build
-.PHONY: help setup suites build demo test check bench bugs fuzz posix sim crash-points soak fmt clean
+.PHONY: help setup suites build demo test check bench kv-bench bugs fuzz posix sim crash-points soak fmt clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,9 @@ check: setup ## formatting, clippy and rustdoc with warnings denied, layout rule
 
 bench: build ## pgbench on an ext4 directory and on Packstone in turns (BENCH_DIR=dir, BENCH_ARGS='--rounds 3')
 	@$(HARNESS_RELEASE) bench $(BENCH_ARGS)
+
+kv-bench: setup ## the pool's trees beside LMDB, redb, SQLite and fjall (KV_BENCH_ARGS='--rounds 4 --directory dir')
+	@cargo run --release --locked --quiet -p packstone-kv-bench --features peers -- $(KV_BENCH_ARGS)
 
 bugs: setup ## deliberate bugs put into a copy one at a time, and which test catches each (BUGS_ARGS='--only flush')
 	@cargo build --locked -p packstone-harness

@@ -43,7 +43,8 @@ pub(crate) fn kind_of(source: &pool::Error) -> ErrorKind {
         pool::ErrorKind::Damaged => ErrorKind::Damaged,
         pool::ErrorKind::Unavailable => ErrorKind::Unavailable,
         pool::ErrorKind::Unsupported => ErrorKind::Unsupported,
-        pool::ErrorKind::Busy => ErrorKind::Busy,
+        // No file is read through a view; one that were could be tried again.
+        pool::ErrorKind::Busy | pool::ErrorKind::ViewExpired => ErrorKind::Busy,
         pool::ErrorKind::ReadOnly => ErrorKind::ReadOnly,
     }
 }

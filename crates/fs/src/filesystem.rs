@@ -89,6 +89,10 @@ impl FileSystem {
                 format!("'{dataset}' is being destroyed"),
             );
         }
+        if found.is_key_value() {
+            let message = format!("'{dataset}' belongs to a key-value store and holds no files");
+            return fail(ErrorKind::InvalidInput, OPERATION, message);
+        }
         let properties = DatasetProperties::parse(&found.properties)?;
         let value = pool
             .get(found.tree, &keys::superblock())

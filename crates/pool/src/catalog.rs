@@ -46,6 +46,18 @@ pub struct Dataset {
     pub state: DatasetState,
 }
 
+/// The property that marks a tree of [`crate::kv::Store`], so that no file system is laid over it.
+pub(crate) const KEY_VALUE: (&str, &str) = ("content", "key-value");
+
+impl Dataset {
+    /// Holds the pairs of a key-value store rather than files.
+    pub fn is_key_value(&self) -> bool {
+        self.properties
+            .get(KEY_VALUE.0)
+            .is_some_and(|content| content == KEY_VALUE.1)
+    }
+}
+
 /// Totals of one tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeUsage {

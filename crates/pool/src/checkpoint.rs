@@ -292,6 +292,10 @@ impl Pool {
             if usage.kind == SegmentKind::Free && freeze.image.get(segment).kind != SegmentKind::Free {
                 if live.live_bytes == 0 && !state.segments.is_open(segment) {
                     state.segments.free(segment);
+                    if !state.views.is_empty() {
+                        let publish = state.publishes;
+                        state.segments.hold(segment, publish);
+                    }
                 } else {
                     state.segments.distrust(segment);
                 }
@@ -301,5 +305,6 @@ impl Pool {
         state.written.labels += 2 * u64::from(SECTOR_BYTES);
         state.durable_commit = state.durable_commit.max(freeze.commit);
         state.checkpoints += 1;
+        state.expire_views(self.memory_bytes / 2);
     }
 }

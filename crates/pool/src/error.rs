@@ -23,6 +23,8 @@ pub enum ErrorKind {
     Unsupported,
     /// Somebody else is using it; try again later.
     Busy,
+    /// A view was kept for longer than there is room for what it sees. Open a new one and begin again.
+    ViewExpired,
     /// The pool was opened for reading, or stopped accepting writes after a failed write or flush.
     ReadOnly,
 }

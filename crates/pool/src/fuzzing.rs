@@ -11,6 +11,7 @@ pub use forge::{Descent, Edit, Forge, Map, PairEdit, map};
 use crate::batch::{Batch, BatchBuilder, BatchKind, EntryKind, HEADER_BYTES, Header, pool_tag, reseal};
 use crate::btree::Root;
 use crate::catalog::{decode_dataset, decode_root, encode_dataset, encode_root};
+use crate::changes::Item;
 use crate::checkpoint::{decode_usage_index, encode_usage_index};
 use crate::encoding::Reader;
 use crate::label::{LABEL_AREA_BYTES, LabelSummary, read_label, seal_sector};
@@ -279,8 +280,8 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     }
     let mut chunk = Vec::new();
     for operation in [
-        Operation::Put(TreeId(16), b"a key".to_vec(), b"a value".to_vec()),
-        Operation::Delete(TreeId(16), b"a key".to_vec()),
+        Operation::Change(TreeId(16), Item::put(b"a key", b"a value", &mut Vec::new())),
+        Operation::Change(TreeId(16), Item::delete(b"a key")),
         Operation::Free(TreeId(300), RecordId(1 << 40)),
     ] {
         operation.encode(&mut chunk);

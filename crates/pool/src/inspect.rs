@@ -327,26 +327,21 @@ fn operations(chunk: &[u8], print: Printer<'_>) -> Result<()> {
     };
     decoded.iter().try_for_each(|operation| {
         let (name, tree, rest, text) = match operation {
-            Operation::Put(tree, key, value) => {
-                let rest = vec![
-                    ("key", Field::Text(show(key))),
-                    ("value", Field::Text(show(value))),
-                ];
-                (
-                    "put",
-                    tree,
-                    rest,
-                    format!("  put tree {} {} = {}\n", tree.0, show(key), show(value)),
-                )
-            }
-            Operation::Delete(tree, key) => {
-                let rest = vec![("key", Field::Text(show(key)))];
-                (
-                    "delete",
-                    tree,
-                    rest,
-                    format!("  delete tree {} {}\n", tree.0, show(key)),
-                )
+            Operation::Change(tree, item) => {
+                let key = show(item.key());
+                let mut rest = vec![("key", Field::Text(key.clone()))];
+                match item.value().map(show) {
+                    Some(value) => {
+                        rest.push(("value", Field::Text(value.clone())));
+                        (
+                            "put",
+                            tree,
+                            rest,
+                            format!("  put tree {} {key} = {value}\n", tree.0),
+                        )
+                    }
+                    None => ("delete", tree, rest, format!("  delete tree {} {key}\n", tree.0)),
+                }
             }
             Operation::Free(tree, id) => {
                 let rest = vec![("record", Field::Number(id.0))];

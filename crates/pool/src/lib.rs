@@ -40,6 +40,7 @@ mod batch;
 mod btree;
 mod cache;
 mod catalog;
+mod changes;
 mod check;
 mod checkpoint;
 mod cleaner;
@@ -52,6 +53,7 @@ pub mod fuzzing;
 mod geometry;
 mod incidents;
 pub mod inspect;
+pub mod kv;
 mod label;
 mod lifecycle;
 mod log;
@@ -76,6 +78,7 @@ mod step;
 mod stores;
 mod transaction;
 mod types;
+mod view;
 
 pub use catalog::{Dataset, DatasetState, Properties, TreeUsage};
 pub use check::{CheckReport, check};
@@ -98,6 +101,7 @@ pub use statistics::{MemberStatistics, PoolState, PoolStatistics};
 pub use step::{BackgroundWork, StepOutcome};
 pub use transaction::{KEY_BYTES_MAX, Transaction, VALUE_BYTES_MAX};
 pub use types::{CommitSequence, Location, RecordId, SegmentId, Stream, TreeId};
+pub use view::{Range, View};
 
 #[cfg(test)]
 mod tests;

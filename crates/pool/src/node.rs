@@ -51,6 +51,15 @@ impl Node {
         }
     }
 
+    /// Empty, with room for pairs of so many bytes.
+    pub(crate) fn with_capacity(level: u8, bytes: usize) -> Node {
+        Node {
+            level,
+            bytes: Vec::with_capacity(bytes),
+            ..Node::default()
+        }
+    }
+
     /// 0 for leaves.
     pub(crate) fn level(&self) -> u8 {
         self.level
@@ -92,15 +101,15 @@ impl Node {
 
     /// Appends a pair; keys must come in ascending order.
     pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) {
-        let shared = match self.len() {
-            0 => 0,
+        let previous = match self.len() {
+            0 => &[],
             count => {
                 let previous = self.key(count - 1);
                 assert!(previous < key, "pairs of a node must ascend");
-                shared_prefix(previous, key)
+                previous
             }
         };
-        self.encoded_bytes += key.len() - shared + value.len() + 4;
+        self.encoded_bytes += pair_bytes(previous, key, value);
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len() as u32;
         self.bytes.extend_from_slice(value);
@@ -191,6 +200,11 @@ impl Node {
         }
         Ok(node)
     }
+}
+
+/// What a pair adds to the encoding of a node behind the key `previous`, or a few bytes more.
+pub(crate) fn pair_bytes(previous: &[u8], key: &[u8], value: &[u8]) -> usize {
+    key.len() - shared_prefix(previous, key) + value.len() + 4
 }
 
 fn shared_prefix(left: &[u8], right: &[u8]) -> usize {

@@ -5,15 +5,12 @@
 //! frozen, then the trees. The frozen overlay and the trees may both hold a change while it is being worked in: they
 //! agree, so it does not matter which one answers. (Why not change nodes in place: `docs/decisions/0003`.)
 
+use crate::changes::{Item, TreeChanges};
 use crate::types::{Location, RecordId, TreeId};
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound;
 
 /// Fixed seed: the same run gives the same order of everything.
 pub(crate) type FixedState = rustc_hash::FxBuildHasher;
-
-/// Changes of one tree: `None` deletes.
-pub(crate) type TreeChanges = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// What an entry costs beside its bytes, roughly: map node and allocations.
 const ENTRY_MEMORY_BYTES: usize = 80;
@@ -32,8 +29,10 @@ pub(crate) struct Overlay {
 const LONG_VALUE_BYTES: usize = 512;
 
 /// What a value takes in its tree beyond what every change is taken to cost.
-fn long_bytes(value: Option<&Vec<u8>>) -> usize {
-    value.map_or(0, Vec::len).saturating_sub(LONG_VALUE_BYTES)
+fn long_bytes(item: &Item) -> usize {
+    item.value()
+        .map_or(0, <[u8]>::len)
+        .saturating_sub(LONG_VALUE_BYTES)
 }
 
 impl Overlay {
@@ -62,20 +61,16 @@ impl Overlay {
         }
     }
 
-    pub(crate) fn set_pair(&mut self, tree: TreeId, key: Vec<u8>, value: Option<Vec<u8>>) {
-        let added = key.len() + value.as_ref().map_or(0, Vec::len);
-        self.long_value_bytes += long_bytes(value.as_ref());
-        let changes = self.trees.entry(tree).or_default();
-        match changes.entry(key) {
-            std::collections::btree_map::Entry::Occupied(mut entry) => {
-                let replaced = entry.insert(value);
-                self.long_value_bytes -= long_bytes(replaced.as_ref());
-                let removed = replaced.map_or(0, |value| value.len());
-                self.memory_bytes = (self.memory_bytes + added).saturating_sub(entry.key().len() + removed);
+    pub(crate) fn set(&mut self, tree: TreeId, item: Item) {
+        self.long_value_bytes += long_bytes(&item);
+        self.memory_bytes += item.len();
+        match self.trees.entry(tree).or_default().insert(item) {
+            Some(replaced) => {
+                self.long_value_bytes -= long_bytes(&replaced);
+                self.memory_bytes -= replaced.len();
             }
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                entry.insert(value);
-                self.memory_bytes += added + ENTRY_MEMORY_BYTES;
+            None => {
+                self.memory_bytes += ENTRY_MEMORY_BYTES;
                 self.tree_changes += 1;
             }
         }
@@ -83,18 +78,6 @@ impl Overlay {
 
     /// `Some(None)`: known to be deleted. `None`: this overlay does not say.
     pub(crate) fn pair(&self, tree: TreeId, key: &[u8]) -> Option<Option<&[u8]>> {
-        self.trees.get(&tree)?.get(key).map(|value| value.as_deref())
-    }
-
-    pub(crate) fn range(
-        &self,
-        tree: TreeId,
-        from: Bound<&[u8]>,
-        to: Bound<&[u8]>,
-    ) -> impl DoubleEndedIterator<Item = (&Vec<u8>, &Option<Vec<u8>>)> {
-        self.trees
-            .get(&tree)
-            .into_iter()
-            .flat_map(move |changes| changes.range::<[u8], _>((from, to)))
+        self.trees.get(&tree)?.get(key).map(Item::value)
     }
 }

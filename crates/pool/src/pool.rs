@@ -27,7 +27,7 @@ use crate::overlay::FixedState;
 use crate::scan::merged_scan;
 use crate::state::{Pending, Recent, State};
 use crate::stores::{TableStore, TreeStore, locate};
-use crate::transaction::{KEY_BYTES_MAX, Operation, Transaction, VALUE_BYTES_MAX};
+use crate::transaction::{Operation, Transaction, is_too_long};
 use crate::types::{CommitSequence, Location, RECORD_RAW_BYTES_MAX, RecordId, TreeId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
@@ -134,13 +134,11 @@ impl Pool {
         }
         for operation in &transaction.operations {
             match operation {
-                Operation::Put(_, key, value)
-                    if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX =>
-                {
+                Operation::Change(_, item) if is_too_long(item) => {
                     return invalid(format!(
                         "a pair of {} and {} bytes is too long",
-                        key.len(),
-                        value.len()
+                        item.key().len(),
+                        item.value().map_or(0, <[u8]>::len)
                     ));
                 }
                 _ => {}
@@ -303,8 +301,7 @@ fn apply_to_state(
     }
     for operation in transaction.operations {
         match operation {
-            Operation::Put(tree, key, value) => state.active.set_pair(tree, key, Some(value)),
-            Operation::Delete(tree, key) => state.active.set_pair(tree, key, None),
+            Operation::Change(tree, item) => state.active.set(tree, item),
             Operation::Free(tree, id) => state.free_record(tree, id, places.get(&id).copied()),
         }
     }

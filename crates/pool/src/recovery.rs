@@ -23,7 +23,7 @@ use crate::segments::SegmentKind;
 use crate::slot::{Cursor, Slot};
 use crate::state::{LOG_STREAMS, Recent, State};
 use crate::stores::{TableStore, locate, unpack};
-use crate::transaction::{KEY_BYTES_MAX, Operation, VALUE_BYTES_MAX};
+use crate::transaction::{Operation, is_too_long};
 use crate::types::{COUNTED_MAX, Location, NUMBER_MAX, RecordId, SegmentId, TreeId};
 
 const OPERATION: &str = "recover pool";
@@ -280,16 +280,16 @@ impl Replay<'_> {
 
     fn apply_operation(&self, state: &mut State, operation: Operation) -> Result<()> {
         match operation {
-            Operation::Put(_, key, value) if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX => {
+            Operation::Change(_, item) if is_too_long(&item) => {
                 return Err(Error::damaged(OPERATION, "the log holds a pair that is too long"));
             }
-            Operation::Put(tree, key, value) => {
-                if let Some(TreeId(number)) = dataset_tree(tree, &key, &value) {
+            Operation::Change(tree, item) => {
+                let value = item.value();
+                if let Some(TreeId(number)) = value.and_then(|value| dataset_tree(tree, item.key(), value)) {
                     state.next_tree = state.next_tree.max(number.saturating_add(1));
                 }
-                state.active.set_pair(tree, key, Some(value));
+                state.active.set(tree, item);
             }
-            Operation::Delete(tree, key) => state.active.set_pair(tree, key, None),
             Operation::Free(tree, id) => {
                 let place = self.current(state, id)?;
                 state.free_record(tree, id, place);

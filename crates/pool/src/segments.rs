@@ -8,6 +8,10 @@
 //! damaged. So free segments *rest* for two checkpoints and are taken only when no others are left. Among the others the lowest
 //! is taken first, so that a pool in a file keeps to blocks of the host file system that were written before.
 //!
+//! What a view ([`crate::View`]) may still read is *held*: free for everything else, but taken last of all, what was freed
+//! first before the rest. The views that lose something by that have expired ([`SegmentTable::lost_before`]). So views cost no
+//! commit its room.
+//!
 //! Usage comes from media and so may lie. A segment that would lose more than it holds makes the whole table distrusted
 //! ([`SegmentTable::mismatch`]): then no checkpoint is written from it, and so nothing live is ever written over.
 //!
@@ -17,7 +21,7 @@
 
 use crate::encoding::{Malformed, Reader};
 use crate::types::{Location, SECTOR_BYTES, SegmentId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Segments described by one usage page.
 pub(crate) const SEGMENTS_PER_PAGE: u32 = 512;
@@ -77,6 +81,9 @@ pub(crate) struct SegmentTable {
     /// Freed by the newest checkpoint.
     fresh: BTreeSet<SegmentId>,
     open: BTreeSet<SegmentId>,
+    /// Free segments that views may read, with the number of the publish that freed them.
+    held: BTreeMap<SegmentId, u64>,
+    lost_before: u64,
     live_bytes: u64,
     /// A segment whose usage cannot be true.
     mismatch: Option<SegmentId>,
@@ -96,6 +103,8 @@ impl SegmentTable {
             resting: BTreeSet::new(),
             fresh: BTreeSet::new(),
             open: BTreeSet::new(),
+            held: BTreeMap::new(),
+            lost_before: 0,
             live_bytes: 0,
             mismatch: None,
         }
@@ -127,11 +136,36 @@ impl SegmentTable {
 
     /// Takes a free segment, the lowest of those that rested longest, and opens it.
     pub(crate) fn allocate(&mut self, kind: SegmentKind) -> Option<SegmentId> {
-        let classes = [&mut self.free, &mut self.resting, &mut self.fresh];
-        let id = classes.into_iter().find_map(BTreeSet::pop_first)?;
+        let mut classes = self.free.iter().chain(&self.resting).chain(&self.fresh);
+        let unheld = classes.find(|id| !self.held.contains_key(id)).copied();
+        let id = unheld.or_else(|| self.take_from_views())?;
+        self.take(id);
         self.segments[id.0 as usize] = Segment { kind, live_bytes: 0 };
         self.open.insert(id);
         Some(id)
+    }
+
+    /// The held segment that was freed first. Views that were opened before that have expired.
+    fn take_from_views(&mut self) -> Option<SegmentId> {
+        let (freed_at, id) = self.held.iter().map(|(id, freed_at)| (*freed_at, *id)).min()?;
+        self.lost_before = freed_at;
+        self.keep_held_since(freed_at);
+        Some(id)
+    }
+
+    /// A segment that was just freed may be read by views opened before the publish of this number.
+    pub(crate) fn hold(&mut self, id: SegmentId, publish: u64) {
+        self.held.insert(id, publish);
+    }
+
+    /// No view is left that was opened before this publish.
+    pub(crate) fn keep_held_since(&mut self, publish: u64) {
+        self.held.retain(|_, freed_at| *freed_at > publish);
+    }
+
+    /// Views opened before this publish may have lost what they refer to.
+    pub(crate) fn lost_before(&self) -> u64 {
+        self.lost_before
     }
 
     /// Opens a segment that somebody else chose: recovery found that the log went on there, or a checkpoint repeats on
@@ -143,6 +177,7 @@ impl SegmentTable {
     }
 
     fn take(&mut self, id: SegmentId) {
+        self.held.remove(&id);
         for class in [&mut self.free, &mut self.resting, &mut self.fresh] {
             class.remove(&id);
         }

@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::overlay::{FixedState, Overlay};
 use crate::segments::SegmentTable;
 use crate::types::{CommitSequence, Location, RecordId, TreeId};
+use crate::view::Views;
 use packstone_codec::PackedRecord;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -138,6 +139,7 @@ pub(crate) struct State {
     /// Why nothing is written any more.
     pub stopped: Option<String>,
     pub closed: bool,
+    pub views: Views,
 }
 
 impl State {
@@ -163,6 +165,7 @@ impl State {
             checkpoint_failure: None,
             stopped: None,
             closed: false,
+            views: Views::default(),
         }
     }
 

@@ -65,7 +65,7 @@ pub struct PoolStatistics {
     pub checkpoints: u64,
     /// Bound for caches and buffers.
     pub memory_budget_bytes: u64,
-    /// Caches, overlays and buffers now, roughly.
+    /// Caches, overlays, what views keep of them, and buffers now, roughly.
     pub memory_used_bytes: u64,
     /// The members.
     pub members: Vec<MemberStatistics>,
@@ -89,6 +89,7 @@ impl Pool {
         let index_bytes = totals.node_bytes + state.table_bytes;
         let overlays =
             state.active.memory_bytes() + state.frozen.as_ref().map_or(0, |frozen| frozen.memory_bytes());
+        let views = state.views.memory_bytes(state.publishes);
         PoolStatistics {
             name: self.name().to_owned(),
             state: match (&state.stopped, state.closed) {
@@ -115,7 +116,7 @@ impl Pool {
                 .sum(),
             checkpoints: state.checkpoints,
             memory_budget_bytes: self.memory_bytes,
-            memory_used_bytes: self.caches.memory_bytes() + overlays as u64 + state.group.bytes,
+            memory_used_bytes: self.caches.memory_bytes() + overlays as u64 + views + state.group.bytes,
             members: self.member_statistics(state.stopped.is_some()),
         }
     }

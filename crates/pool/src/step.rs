@@ -85,9 +85,8 @@ impl Pool {
             let state = self.state.read();
             // A frozen overlay is what an attempt that failed left behind.
             let dirty = !state.active.is_empty() || !state.group.is_empty() || state.frozen.is_some();
-            let log_limit = CHECKPOINT_LOG_BYTES.min(self.geometry.label.capacity_bytes / 8);
             let room = state.segments.free_count() < 2 * reserve_segments(state.segments.count());
-            state.log_bytes > log_limit
+            state.log_bytes > self.log_bytes_max()
                 || state.active.memory_bytes() as u64 > self.memory_bytes / 8
                 || (dirty && now_ms.saturating_sub(last_ms) > CHECKPOINT_MS)
                 || (room && state.segments.empty_count() > 0)
@@ -98,6 +97,26 @@ impl Pool {
         self.checkpoint(&mut checkpointer)?;
         checkpointer.last_ms = Some(now_ms);
         Ok(true)
+    }
+
+    /// A checkpoint is due when the log behind the last one is longer.
+    fn log_bytes_max(&self) -> u64 {
+        CHECKPOINT_LOG_BYTES.min(self.geometry.label.capacity_bytes / 8)
+    }
+
+    /// Writes a checkpoint if the log has grown long, for owners that drive no background work.
+    pub(crate) fn shorten_log(&self) -> Result<()> {
+        let is_long = || self.state.read().log_bytes > self.log_bytes_max();
+        if !is_long() {
+            return Ok(());
+        }
+        let mut checkpointer = self.checkpointer.lock();
+        // Somebody else may have written one while we waited.
+        if is_long() {
+            self.checkpoint(&mut checkpointer)
+        } else {
+            Ok(())
+        }
     }
 
     fn clean_step(&self) -> Result<bool> {

@@ -31,17 +31,21 @@ pub(crate) fn unpack(frame: &[u8], raw_bytes_max: u32) -> Result<Vec<u8>> {
 }
 
 pub(crate) fn read_node(geometry: &Geometry, location: &Location) -> Result<Arc<Node>> {
-    let read = || {
-        let frame = read_frame(geometry, location)?;
-        Node::decode(&unpack(&frame, NODE_RAW_BYTES_MAX)?)
-            .map(Arc::new)
-            .map_err(|m| Error::malformed("read tree node", &format!("the node at {location}"), m))
-    };
-    read().inspect_err(|error| {
-        if error.kind() == ErrorKind::Damaged {
-            geometry.damaged_nodes.fetch_add(1, Ordering::Relaxed);
-        }
-    })
+    try_read_node(geometry, location).inspect_err(|error| count_damage(geometry, error))
+}
+
+/// Reads a node that may have been written over, so that no damage is counted.
+pub(crate) fn try_read_node(geometry: &Geometry, location: &Location) -> Result<Arc<Node>> {
+    let frame = read_frame(geometry, location)?;
+    Node::decode(&unpack(&frame, NODE_RAW_BYTES_MAX)?)
+        .map(Arc::new)
+        .map_err(|m| Error::malformed("read tree node", &format!("the node at {location}"), m))
+}
+
+pub(crate) fn count_damage(geometry: &Geometry, error: &Error) {
+    if error.kind() == ErrorKind::Damaged {
+        geometry.damaged_nodes.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Nodes of the record table, named by where they lie.
@@ -80,8 +84,8 @@ pub(crate) fn table_key(id: RecordId) -> [u8; 8] {
 }
 
 /// Where the table on media has a record.
-pub(crate) fn locate(
-    store: &TableStore<'_>,
+pub(crate) fn locate<S: NodeStore<Pointer = Location>>(
+    store: &S,
     root: Option<&Root<Location>>,
     id: RecordId,
 ) -> Result<Option<Location>> {

@@ -11,6 +11,7 @@
 //!
 //! Storing a record is no operation of its own: the directory of the batch that carries the record says it.
 
+use crate::changes::Item;
 use crate::encoding::{Malformed, Reader, put_bytes, put_varint};
 use crate::types::{Location, RecordId, Stream, TreeId};
 use packstone_codec::PackedRecord;
@@ -24,27 +25,28 @@ pub const KEY_BYTES_MAX: usize = 1024;
 /// Longest value, bytes.
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
 
+/// Whether a pair is longer than a tree takes. A key that is only deleted may be: there is none like it.
+pub(crate) fn is_too_long(item: &Item) -> bool {
+    item.value()
+        .is_some_and(|value| item.key().len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX)
+}
+
 /// A change of a tree or of the set of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    Put(TreeId, Vec<u8>, Vec<u8>),
-    Delete(TreeId, Vec<u8>),
+    /// Puts a pair or deletes a key.
+    Change(TreeId, Item),
     Free(TreeId, RecordId),
 }
 
 impl Operation {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Operation::Put(tree, key, value) => {
-                out.push(0);
+            Operation::Change(tree, item) => {
+                out.push(if item.value().is_some() { 0 } else { 1 });
                 put_varint(out, u64::from(tree.0));
-                put_bytes(out, key);
-                put_bytes(out, value);
-            }
-            Operation::Delete(tree, key) => {
-                out.push(1);
-                put_varint(out, u64::from(tree.0));
-                put_bytes(out, key);
+                put_bytes(out, item.key());
+                item.value().into_iter().for_each(|value| put_bytes(out, value));
             }
             Operation::Free(tree, id) => {
                 out.push(2);
@@ -57,13 +59,13 @@ impl Operation {
     /// All operations of one unpacked chunk.
     pub(crate) fn decode_chunk(bytes: &[u8]) -> Result<Vec<Operation>, Malformed> {
         let mut reader = Reader::new(bytes);
-        let mut operations = Vec::new();
+        let (mut operations, mut buffer) = (Vec::new(), Vec::new());
         while !reader.is_empty() {
             let tag = reader.u8()?;
             let tree = TreeId(reader.varint_u32()?);
             operations.push(match tag {
-                0 => Operation::Put(tree, reader.bytes()?.to_vec(), reader.bytes()?.to_vec()),
-                1 => Operation::Delete(tree, reader.bytes()?.to_vec()),
+                0 => Operation::Change(tree, Item::put(reader.bytes()?, reader.bytes()?, &mut buffer)),
+                1 => Operation::Change(tree, Item::delete(reader.bytes()?)),
                 2 => Operation::Free(tree, RecordId(reader.varint()?)),
                 _ => return Err(Malformed("holds an unknown operation")),
             });
@@ -90,6 +92,8 @@ pub struct Transaction {
     pub(crate) may_use_reserve: bool,
     pub(crate) bytes: u64,
     next_record: Arc<AtomicU64>,
+    /// Where items are put together.
+    buffer: Vec<u8>,
 }
 
 impl Transaction {
@@ -100,6 +104,7 @@ impl Transaction {
             may_use_reserve: false,
             bytes: 0,
             next_record,
+            buffer: Vec::new(),
         }
     }
 
@@ -120,14 +125,14 @@ impl Transaction {
     /// Sets `key` to `value`. At most [`KEY_BYTES_MAX`] and [`VALUE_BYTES_MAX`] bytes.
     pub fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) {
         self.bytes += (key.len() + value.len() + 8) as u64;
-        self.operations
-            .push(Operation::Put(tree, key.to_vec(), value.to_vec()));
+        let item = Item::put(key, value, &mut self.buffer);
+        self.operations.push(Operation::Change(tree, item));
     }
 
     /// Removes `key`; no error when there is none.
     pub fn delete(&mut self, tree: TreeId, key: &[u8]) {
         self.bytes += (key.len() + 8) as u64;
-        self.operations.push(Operation::Delete(tree, key.to_vec()));
+        self.operations.push(Operation::Change(tree, Item::delete(key)));
     }
 
     /// `tree` no longer refers to the record. The record must exist and be freed once.

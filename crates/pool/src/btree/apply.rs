@@ -7,12 +7,13 @@
 
 use super::{Bounds, NodeStore, Root, child_pointer, load_level, load_within};
 use crate::error::{Error, Result};
-use crate::node::{NODE_BYTES_MAX, NODE_BYTES_MIN, Node};
+use crate::node::{NODE_BYTES_MAX, NODE_BYTES_MIN, Node, pair_bytes};
+use std::borrow::Cow;
 
 /// What becomes of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    Put(Vec<u8>),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change<'c> {
+    Put(&'c [u8]),
     Delete,
     /// Nothing, but the leaf that holds the key and its ancestors are to be written anew (they lie where room is wanted).
     Touch,
@@ -43,7 +44,7 @@ struct Placed<P> {
 pub(crate) fn apply<S: NodeSink>(
     sink: &mut S,
     root: Option<Root<S::Pointer>>,
-    changes: &[(Vec<u8>, Change)],
+    changes: &[(&[u8], Change<'_>)],
 ) -> Result<Option<Root<S::Pointer>>> {
     assert!(
         changes.windows(2).all(|pair| pair[0].0 < pair[1].0),
@@ -96,7 +97,7 @@ fn rebuild<S: NodeSink>(
     sink: &mut S,
     (pointer, level): (S::Pointer, u8),
     bounds: Bounds<'_>,
-    changes: &[(Vec<u8>, Change)],
+    changes: &[(&[u8], Change<'_>)],
 ) -> Result<Vec<Placed<S::Pointer>>> {
     let node = load_within(sink, &pointer, level, bounds)?;
     let lowest = if node.is_empty() {
@@ -135,13 +136,13 @@ fn rebuild_children<S: NodeSink>(
     node: &Node,
     level: u8,
     bounds: Bounds<'_>,
-    changes: &[(Vec<u8>, Change)],
+    changes: &[(&[u8], Change<'_>)],
 ) -> Result<Vec<Placed<S::Pointer>>> {
     let mut children = Vec::with_capacity(node.len() + 1);
     let mut rest = changes;
     for at in 0..node.len() {
         let count = if at + 1 < node.len() {
-            rest.partition_point(|(key, _)| key.as_slice() < node.key(at + 1))
+            rest.partition_point(|(key, _)| *key < node.key(at + 1))
         } else {
             rest.len()
         };
@@ -243,14 +244,17 @@ fn piece_node<S: NodeSink>(sink: &S, piece: &Piece<S::Pointer>, level: u8) -> Re
     })
 }
 
+/// A pair of a former node or of a change, or one that was just made.
+type PairToBe<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
+
 /// Pairs of a node to be, before it is known how many nodes they need.
-struct Pairs {
+struct Pairs<'a> {
     level: u8,
-    pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    pairs: Vec<PairToBe<'a>>,
     appended: bool,
 }
 
-impl Pairs {
+impl Pairs<'_> {
     fn len(&self) -> usize {
         self.pairs.len()
     }
@@ -263,32 +267,43 @@ impl Pairs {
         self.pairs
             .iter()
             .enumerate()
-            .all(|(at, (key, value))| node.key(at) == key && node.value(at) == value)
+            .all(|(at, (key, value))| node.key(at) == &**key && node.value(at) == &**value)
+    }
+
+    /// Length of the node they would make together.
+    fn encoded_bytes(&self) -> usize {
+        let mut previous: &[u8] = &[];
+        self.pairs.iter().fold(0, |sum, (key, value)| {
+            let bytes = pair_bytes(previous, key, value);
+            previous = key;
+            sum + bytes
+        })
     }
 }
 
 /// The pairs of a leaf with the changes worked in: a merge of two sorted runs.
-fn merge_leaf(node: &Node, changes: &[(Vec<u8>, Change)]) -> Pairs {
+fn merge_leaf<'a>(node: &'a Node, changes: &[(&'a [u8], Change<'a>)]) -> Pairs<'a> {
     let appended = match (node.len(), changes.first()) {
         (0, _) | (_, None) => true,
-        (count, Some((key, _))) => key.as_slice() > node.key(count - 1),
+        (count, Some((key, _))) => *key > node.key(count - 1),
     };
     let mut pairs = Vec::with_capacity(node.len() + changes.len());
+    let pair = |key: &'a [u8], value: &'a [u8]| (Cow::Borrowed(key), Cow::Borrowed(value));
     let mut old = 0;
     for (key, change) in changes {
-        while old < node.len() && node.key(old) < key.as_slice() {
-            pairs.push((node.key(old).to_vec(), node.value(old).to_vec()));
+        while old < node.len() && node.key(old) < *key {
+            pairs.push(pair(node.key(old), node.value(old)));
             old += 1;
         }
-        let found = old < node.len() && node.key(old) == key.as_slice();
+        let found = old < node.len() && node.key(old) == *key;
         match change {
             Change::Touch => continue,
-            Change::Put(value) => pairs.push((key.clone(), value.clone())),
+            Change::Put(value) => pairs.push(pair(key, value)),
             Change::Delete => {}
         }
         old += usize::from(found);
     }
-    pairs.extend((old..node.len()).map(|at| (node.key(at).to_vec(), node.value(at).to_vec())));
+    pairs.extend((old..node.len()).map(|at| pair(node.key(at), node.value(at))));
     Pairs {
         level: 0,
         pairs,
@@ -297,7 +312,11 @@ fn merge_leaf(node: &Node, changes: &[(Vec<u8>, Change)]) -> Pairs {
 }
 
 /// Writes new children and lists the pairs of their parent.
-fn inner_pairs<S: NodeSink>(sink: &mut S, children: Vec<Placed<S::Pointer>>, level: u8) -> Result<Pairs> {
+fn inner_pairs<S: NodeSink>(
+    sink: &mut S,
+    children: Vec<Placed<S::Pointer>>,
+    level: u8,
+) -> Result<Pairs<'static>> {
     let mut pairs = Vec::with_capacity(children.len());
     let mut last_is_new = false;
     for child in children {
@@ -306,7 +325,7 @@ fn inner_pairs<S: NodeSink>(sink: &mut S, children: Vec<Placed<S::Pointer>>, lev
             Piece::Kept(pointer) => pointer,
             Piece::New { node, previous } => sink.write(node, previous)?,
         };
-        pairs.push((child.key, S::encode_pointer(&pointer)));
+        pairs.push((Cow::Owned(child.key), Cow::Owned(S::encode_pointer(&pointer))));
     }
     Ok(Pairs {
         level,
@@ -316,38 +335,28 @@ fn inner_pairs<S: NodeSink>(sink: &mut S, children: Vec<Placed<S::Pointer>>, lev
 }
 
 /// Cuts pairs into as many nodes as they need; the first takes over the former node's place.
-fn place<P>(pairs: Pairs, previous: Option<P>) -> Vec<Placed<P>> {
-    let mut whole = Node::new(pairs.level);
-    for (key, value) in &pairs.pairs {
-        whole.push(key, value);
-    }
-    if whole.is_empty() {
+fn place<P>(pairs: Pairs<'_>, previous: Option<P>) -> Vec<Placed<P>> {
+    if pairs.is_empty() {
         return Vec::new();
     }
-    let total = whole.encoded_bytes();
-    if total <= NODE_BYTES_MAX {
-        return vec![Placed {
-            key: whole.key(0).to_vec(),
-            piece: Piece::New {
-                node: whole,
-                previous,
-            },
-        }];
-    }
-    let target = if pairs.appended {
+    let total = pairs.encoded_bytes();
+    let target = if total <= NODE_BYTES_MAX || pairs.appended {
         NODE_BYTES_MAX
     } else {
         total / total.div_ceil(NODE_BYTES_MAX) + 1
     };
-    let mut nodes = vec![Node::new(pairs.level)];
+    let mut nodes = Vec::with_capacity(total / target + 1);
+    let mut node = Node::with_capacity(pairs.level, total.min(NODE_BYTES_MAX));
     for (key, value) in &pairs.pairs {
-        let last = nodes.len() - 1;
-        if !nodes[last].is_empty() && nodes[last].encoded_bytes() + key.len() + value.len() + 4 > target {
-            nodes.push(Node::new(pairs.level));
+        // A node that all of them fit into is not cut, even where counting whole keys says so.
+        let is_full = !node.is_empty() && node.encoded_bytes() + key.len() + value.len() + 4 > target;
+        if is_full && total > NODE_BYTES_MAX {
+            let next = Node::with_capacity(pairs.level, NODE_BYTES_MAX);
+            nodes.push(std::mem::replace(&mut node, next));
         }
-        let last = nodes.len() - 1;
-        nodes[last].push(key, value);
+        node.push(key, value);
     }
+    nodes.push(node);
     let mut previous = previous;
     nodes
         .into_iter()

@@ -57,6 +57,15 @@ impl NodeSink for Nodes {
     }
 }
 
+/// `None` touches, `Some(None)` deletes.
+fn borrow(change: &Option<Option<Vec<u8>>>) -> Change<'_> {
+    match change {
+        Some(Some(value)) => Change::Put(value),
+        Some(None) => Change::Delete,
+        None => Change::Touch,
+    }
+}
+
 fn reachable(nodes: &Nodes, root: Option<&Root<u64>>) -> usize {
     let mut count = 0;
     walk(nodes, root, &mut |_, node| {
@@ -132,23 +141,27 @@ fn model_run(seed: u64, keeps_pointers: bool, rounds: usize) {
         for _ in 0..rng.random_range(1..1500) {
             let key = random_key(&mut rng, 5000);
             let change = match rng.random_range(0..100) {
-                0 => Change::Touch,
-                roll if roll < deletes => Change::Delete,
+                0 => None,
+                roll if roll < deletes => Some(None),
                 _ => {
                     let most = if rng.random_ratio(1, 50) { 1000 } else { 60 };
-                    Change::Put(vec![rng.random(); rng.random_range(0..most)])
+                    Some(Some(vec![rng.random(); rng.random_range(0..most)]))
                 }
             };
             changes.insert(key, change);
         }
         for (key, change) in &changes {
             match change {
-                Change::Put(value) => drop(model.insert(key.clone(), value.clone())),
-                Change::Delete => drop(model.remove(key)),
-                Change::Touch => {}
+                Some(Some(value)) => drop(model.insert(key.clone(), value.clone())),
+                Some(None) => drop(model.remove(key)),
+                None => {}
             }
         }
-        root = apply(&mut nodes, root, &changes.into_iter().collect::<Vec<_>>()).expect("applies");
+        let borrowed: Vec<_> = changes
+            .iter()
+            .map(|(key, change)| (key.as_slice(), borrow(change)))
+            .collect();
+        root = apply(&mut nodes, root, &borrowed).expect("applies");
         let all = scan(
             &nodes,
             root.as_ref(),
@@ -175,7 +188,7 @@ fn model_run(seed: u64, keeps_pointers: bool, rounds: usize) {
     }
     let everything = model
         .keys()
-        .map(|key| (key.clone(), Change::Delete))
+        .map(|key| (key.as_slice(), Change::Delete))
         .collect::<Vec<_>>();
     root = apply(&mut nodes, root, &everything).expect("applies");
     assert!(
@@ -206,8 +219,10 @@ fn appending_fills_leaves_and_one_change_rewrites_one_path() {
     };
     let mut root = None;
     for run in 0u64..50 {
-        let changes: Vec<_> = (run * 1000..run * 1000 + 1000)
-            .map(|n| (n.to_be_bytes().to_vec(), Change::Put(vec![1; 20])))
+        let keys: Vec<_> = (run * 1000..run * 1000 + 1000).map(u64::to_be_bytes).collect();
+        let changes: Vec<_> = keys
+            .iter()
+            .map(|key| (key.as_slice(), Change::Put(&[1; 20])))
             .collect();
         root = apply(&mut nodes, root, &changes).expect("applies");
     }
@@ -227,7 +242,7 @@ fn appending_fills_leaves_and_one_change_rewrites_one_path() {
     root = apply(
         &mut nodes,
         root,
-        &[(25_000u64.to_be_bytes().to_vec(), Change::Put(vec![2; 20]))],
+        &[(&25_000u64.to_be_bytes(), Change::Put(&[2; 20]))],
     )
     .expect("applies");
     let changed = nodes

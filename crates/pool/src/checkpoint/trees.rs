@@ -5,9 +5,10 @@ use super::{Applied, Freeze};
 use crate::batch::EntryKind;
 use crate::btree::{Change, Root, apply, lookup};
 use crate::catalog;
+use crate::changes::{Item, TreeChanges};
 use crate::error::Result;
 use crate::node_writer::NodeWriter;
-use crate::overlay::{Overlay, TreeChanges};
+use crate::overlay::Overlay;
 use crate::pool::{Pool, Stable};
 use crate::sinks::{NodeChanges, TableSink, TreeSink};
 use crate::state::Counters;
@@ -80,7 +81,7 @@ impl Apply<'_, '_, '_> {
         }
     }
 
-    fn tree(&mut self, tree: TreeId, pairs: Vec<(Vec<u8>, Change)>, stale: &[RecordId]) -> Result<()> {
+    fn tree(&mut self, tree: TreeId, pairs: Vec<(&[u8], Change<'_>)>, stale: &[RecordId]) -> Result<()> {
         let table = TableStore {
             geometry: &self.pool.geometry,
             caches: &self.pool.caches,
@@ -130,22 +131,39 @@ impl Apply<'_, '_, '_> {
             let entry = catalog::encode_root(self.stable.trees.get(&tree), &counters);
             let key = catalog::root_key(tree);
             if lookup(&catalog, catalog_root, &key)? != entry {
-                catalog_changes.insert(key, entry);
+                catalog_changes.insert(match entry {
+                    Some(entry) => Item::put(&key, &entry, &mut Vec::new()),
+                    None => Item::delete(&key),
+                });
             }
         }
         Ok(())
     }
 
     /// Brings the record table up to date: places of records as frozen, and of every node written above.
-    fn table(mut self, overlay: &Overlay, touched: &BTreeSet<Vec<u8>>, table_bytes: u64) -> Result<Applied> {
-        let mut changes: BTreeMap<Vec<u8>, Change> =
-            touched.iter().map(|key| (key.clone(), Change::Touch)).collect();
-        for (id, place) in &overlay.table {
-            changes.insert(table_key(*id).to_vec(), table_change(place.as_ref()));
-        }
-        for (id, place) in &self.changes.places {
-            changes.insert(table_key(*id).to_vec(), table_change(place.as_ref()));
-        }
+    fn table(mut self, overlay: &Overlay, touched: &BTreeSet<[u8; 8]>, table_bytes: u64) -> Result<Applied> {
+        // Where several name a key the first counts: a place rather than a touch, and a node's new place before all.
+        let nodes = self.changes.places.iter();
+        let mut named: Vec<_> = nodes
+            .chain(&overlay.table)
+            .map(|(id, place)| (table_key(*id), Some(*place)))
+            .chain(touched.iter().map(|key| (*key, None)))
+            .collect();
+        named.sort_by_key(|(key, _)| *key);
+        named.dedup_by_key(|(key, _)| *key);
+        let values = EncodedPlaces::of(&named);
+        let changes: Vec<_> = named
+            .iter()
+            .enumerate()
+            .map(|(at, (key, place))| {
+                let change = match place {
+                    Some(Some(_)) => Change::Put(values.get(at)),
+                    Some(None) => Change::Delete,
+                    None => Change::Touch,
+                };
+                (key.as_slice(), change)
+            })
+            .collect();
         let store = TableStore {
             geometry: &self.pool.geometry,
             caches: &self.pool.caches,
@@ -156,7 +174,6 @@ impl Apply<'_, '_, '_> {
             nodes: HashMap::default(),
             bytes_delta: 0,
         };
-        let changes: Vec<_> = changes.into_iter().collect();
         self.stable.table_root = apply(&mut sink, self.table_root, &changes)?;
         let (table_nodes, delta) = (sink.nodes.into_iter().collect(), sink.bytes_delta);
         Ok(Applied {
@@ -169,27 +186,38 @@ impl Apply<'_, '_, '_> {
     }
 }
 
-fn table_change(place: Option<&Location>) -> Change {
-    match place {
-        Some(location) => {
-            let mut value = Vec::with_capacity(24);
-            location.encode(&mut value);
-            Change::Put(value)
+/// Locations as the record table holds them, all in one buffer.
+struct EncodedPlaces {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl EncodedPlaces {
+    fn of(named: &[([u8; 8], Option<Option<Location>>)]) -> EncodedPlaces {
+        let mut places = EncodedPlaces {
+            bytes: Vec::new(),
+            ends: Vec::with_capacity(named.len()),
+        };
+        for (_, place) in named {
+            place
+                .iter()
+                .flatten()
+                .for_each(|location| location.encode(&mut places.bytes));
+            places.ends.push(places.bytes.len());
         }
-        None => Change::Delete,
+        places
+    }
+
+    fn get(&self, at: usize) -> &[u8] {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start..self.ends[at]]
     }
 }
 
-fn tree_changes(changes: Option<&TreeChanges>) -> Vec<(Vec<u8>, Change)> {
-    let change = |value: &Option<Vec<u8>>| {
-        value
-            .as_ref()
-            .map_or(Change::Delete, |value| Change::Put(value.clone()))
-    };
-    changes
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| (key.clone(), change(value)))
+fn tree_changes(changes: Option<&TreeChanges>) -> Vec<(&[u8], Change<'_>)> {
+    let items = changes.into_iter().flat_map(TreeChanges::iter);
+    items
+        .map(|item| (item.key(), item.value().map_or(Change::Delete, Change::Put)))
         .collect()
 }
 
@@ -198,7 +226,7 @@ fn tree_changes(changes: Option<&TreeChanges>) -> Vec<(Vec<u8>, Change)> {
 struct StaleNodes {
     nodes: BTreeMap<TreeId, Vec<RecordId>>,
     /// A key below each live node of the record table.
-    table_keys: BTreeSet<Vec<u8>>,
+    table_keys: BTreeSet<[u8; 8]>,
 }
 
 impl StaleNodes {
@@ -222,7 +250,7 @@ impl StaleNodes {
                             stale.nodes.entry(entry.tree).or_default().push(entry.id);
                         }
                         // Touching a key whose node is long gone rewrites one path for nothing, and does no harm.
-                        EntryKind::TableNode => drop(stale.table_keys.insert(table_key(entry.id).to_vec())),
+                        EntryKind::TableNode => drop(stale.table_keys.insert(table_key(entry.id))),
                         _ => {}
                     }
                 }

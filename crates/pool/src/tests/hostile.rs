@@ -455,8 +455,8 @@ fn a_log_that_unfolds_without_end_is_refused() {
     };
     let mut chunk = Vec::new();
     for number in 0..1u64 {
-        crate::transaction::Operation::Put(world.tree, number.to_be_bytes().to_vec(), vec![0; 64 << 10])
-            .encode(&mut chunk);
+        let item = crate::changes::Item::put(&number.to_be_bytes(), &[0; 64 << 10], &mut Vec::new());
+        crate::transaction::Operation::Change(world.tree, item).encode(&mut chunk);
     }
     let packed = PackedRecord::pack(&chunk, Compression::default());
     assert!(packed.packed_bytes() < 500, "{} bytes", packed.packed_bytes());
