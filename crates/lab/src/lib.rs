@@ -1,0 +1,12 @@
+//! The lab: one workload on several kinds of storage, in turns, and a report of what differs.
+//!
+//! ```text
+//!  experiment ─► runner ─► rounds A B B A ─► arm (fresh storage) ─► workload ─► figures ─► journal ─► analysis ─► report
+//! ```
+//!
+//! An *arm* is one kind of storage, one of them the *control*. A *turn* is one run of the workload on one arm, from
+//! freshly made storage. A turn yields *figures*; the analysis compares the figures of the arms.
+
+pub mod figure;
+pub mod turn;
+pub mod workload;
