@@ -7,6 +7,11 @@
 //! An *arm* is one kind of storage, one of them the *control*. A *turn* is one run of the workload on one arm, from
 //! freshly made storage. A turn yields *figures*; the analysis compares the figures of the arms.
 
+pub mod cluster;
+pub mod events;
 pub mod figure;
+pub mod process;
+pub mod requirements;
+pub mod scratch;
 pub mod turn;
 pub mod workload;
