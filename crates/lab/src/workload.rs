@@ -10,6 +10,10 @@ pub trait Workload {
     fn check(&self) -> Result<()>;
     /// Bytes of storage that one turn needs, roughly.
     fn storage_bytes(&self) -> u64;
+    /// Names that an arm's `settings` may have for this workload; any other is a mistake.
+    fn arm_settings(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// One turn: prepares, warms up, measures its phases. Stops what it started, also when it fails.
     fn run(&self, turn: &mut dyn Turn) -> Result<()>;
 }
