@@ -10,8 +10,11 @@
 pub mod cluster;
 pub mod events;
 pub mod figure;
+pub mod latencies;
+pub mod postgres_server;
 pub mod process;
 pub mod requirements;
 pub mod scratch;
+pub mod supervised;
 pub mod turn;
 pub mod workload;
