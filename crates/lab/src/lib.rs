@@ -8,5 +8,6 @@
 //! freshly made storage. A turn yields *figures*; the analysis compares the figures of the arms.
 
 pub mod figure;
+pub mod run_information;
 pub mod turn;
 pub mod workload;
