@@ -1,6 +1,8 @@
 //! Workloads: what is run on every arm.
 
-use anyhow::Result;
+mod command;
+
+use anyhow::{Result, bail};
 
 use crate::turn::Turn;
 
@@ -10,6 +12,19 @@ pub trait Workload {
     fn check(&self) -> Result<()>;
     /// Bytes of storage that one turn needs, roughly.
     fn storage_bytes(&self) -> u64;
+    /// Seconds that one turn takes, roughly, where that can be known before.
+    fn expected_seconds(&self) -> Option<u64> {
+        None
+    }
     /// One turn: prepares, warms up, measures its phases. Stops what it started, also when it fails.
     fn run(&self, turn: &mut dyn Turn) -> Result<()>;
+}
+
+/// The workload that the table's `kind` names, with the table's other keys as its parameters.
+pub fn from_table(table: &toml::Table) -> Result<Box<dyn Workload>> {
+    match table.get("kind").and_then(toml::Value::as_str) {
+        Some("command") => command::from_table(table),
+        Some(other) => bail!("kind = \"{other}\" is unknown: choose \"command\""),
+        None => bail!("kind is missing"),
+    }
 }
