@@ -148,7 +148,8 @@ pub fn ratio(ratio: f64) -> String {
         size if size >= 99.5 => 0,
         size if size >= 9.95 => 1,
         size if (size - 1.0).abs() < 0.0195 => 3,
-        size if size >= 0.0995 => 2,
+        size if size >= 1.0 => 2,
+        size if size >= 0.0995 => 3,
         size if size >= 0.001 => 4,
         _ => 6,
     };
@@ -226,7 +227,7 @@ mod tests {
         let (verdict, words) = said(&[0.02; 6], 0.8, 1.3, Some(0.01), Better::Higher);
         assert_eq!(
             (verdict, words.as_str()),
-            (Verdict::CannotTell, "cannot tell: interval 0.80 to 1.30")
+            (Verdict::CannotTell, "cannot tell: interval 0.800 to 1.30")
         );
         let (verdict, words) = said(
             &[1.12_f64.ln(); 6],
@@ -257,7 +258,7 @@ mod tests {
         assert_eq!(
             shown,
             [
-                "0.000400", "0.0450", "0.18", "0.990", "1.000", "1.004", "2.35", "12.3", "250"
+                "0.000400", "0.0450", "0.182", "0.990", "1.000", "1.004", "2.35", "12.3", "250"
             ]
         );
         assert_eq!(percent(0.0004), "less than 0.1 %");
