@@ -232,47 +232,50 @@ fn seed(information: &RunInformation, row: &Row, arm: &str) -> u64 {
     xxhash_rust::xxh3::xxh3_64(text.as_bytes())
 }
 
-/// Beginnings of the names that a reader looks at first, in small letters.
-const KEY_BEGINNINGS: [&str; 9] = [
+/// Names that a reader looks at first, in small letters; more words may follow.
+const KEY_NAMES: [&str; 6] = [
     "throughput",
-    "transactions per second",
     "time",
-    "elapsed",
-    "duration",
+    "latency p99",
     "bytes stored",
     "stored bytes",
-    "latency p99",
-    "latency 99",
+    "file size",
 ];
 
-/// Totals of a meter that say more when divided by the operations; the quotient is key where there is one.
-const KEY_METERS: [&str; 3] = ["device bytes written", "bytes written", "cpu seconds"];
+/// Totals of the meters that say more when divided by the operations; the quotient is key where there is one.
+const KEY_TOTALS: [&str; 3] = [
+    "device bytes written",
+    "cpu seconds of server and daemon",
+    "cpu seconds of the machine",
+];
 
 fn mark_key_figures(figures: &mut [FigureAnalysis]) {
     let names: Vec<(String, String)> = figures
         .iter()
         .map(|figure| (figure.phase.clone(), figure.name.to_lowercase()))
         .collect();
+    let quotient_of = |total: &str, name: &str| name.starts_with(&format!("{total} per "));
     for (index, (phase, name)) in names.iter().enumerate() {
-        let divided = |name: &str| name.contains(" per ");
-        figures[index].key = KEY_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
-            || KEY_METERS.iter().any(|meter| {
-                name.starts_with(meter)
-                    && (divided(name)
-                        || !names.iter().any(|(other_phase, other)| {
-                            other_phase == phase && other.starts_with(meter) && divided(other)
-                        }))
-            });
+        let named =
+            |key: &&str| name == *key || (name.starts_with(&format!("{key} ")) && !quotient_of(key, name));
+        let metered = |total: &&str| {
+            let has_quotient = || {
+                names
+                    .iter()
+                    .any(|other| other.0 == *phase && quotient_of(total, &other.1))
+            };
+            quotient_of(total, name) || (name == *total && !has_quotient())
+        };
+        figures[index].key = KEY_NAMES.iter().any(named) || KEY_TOTALS.iter().any(metered);
     }
     // A phase whose names are all unknown here shows everything rather than nothing.
-    for (index, (phase, _)) in names.iter().enumerate() {
-        let known = names
-            .iter()
-            .zip(figures.iter())
-            .any(|(named, figure)| named.0 == *phase && figure.key);
-        if !known {
-            figures[index].key = true;
-        }
+    let phases: Vec<&String> = names.iter().map(|name| &name.0).collect();
+    let known: Vec<bool> = phases
+        .iter()
+        .map(|phase| figures.iter().any(|figure| figure.phase == **phase && figure.key))
+        .collect();
+    for (figure, known) in figures.iter_mut().zip(known) {
+        figure.key |= !known;
     }
 }
 

@@ -9,10 +9,12 @@
 //! All three are functions of the run and its analysis; none measures or decides anything.
 
 mod json;
-
+mod page;
+mod plot;
+mod scale;
 mod table;
 pub mod units;
 
 pub use json::write_json;
-
+pub use page::write_html;
 pub use table::{TableOptions, print_table};

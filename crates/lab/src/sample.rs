@@ -126,7 +126,7 @@ fn full_turn(random: &mut SmallRng, mut turn: TurnResult, faster: f64) -> TurnRe
         ),
         (
             "8 clients",
-            "cpu seconds per transaction",
+            "CPU seconds of server and daemon per transaction",
             Unit::Seconds,
             Lower,
             noisy(0.000_9),

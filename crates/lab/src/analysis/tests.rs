@@ -223,7 +223,7 @@ fn key_figures_are_those_that_readers_look_at_first() {
             "8 clients: throughput",
             "8 clients: latency p99",
             "8 clients: device bytes written per transaction",
-            "8 clients: cpu seconds per transaction",
+            "8 clients: CPU seconds of server and daemon per transaction",
         ]
     );
 }
