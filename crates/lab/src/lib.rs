@@ -7,16 +7,22 @@
 //! An *arm* is one kind of storage, one of them the *control*. A *turn* is one run of the workload on one arm, from
 //! freshly made storage. A turn yields *figures*; the analysis compares the figures of the arms.
 
+pub mod analysis;
 mod confinement;
 pub mod experiment;
 pub mod figure;
+pub mod flame;
 pub mod interrupt;
 mod invoke;
 mod machine;
 mod meter;
 mod place;
 mod probe;
+pub mod report;
 pub mod run_information;
 pub mod runner;
 pub mod turn;
 pub mod workload;
+
+#[cfg(test)]
+mod sample;
