@@ -42,8 +42,8 @@ sim: setup ## random lives over a failing device: pinned seeds, then fresh ones 
 check: setup ## formatting, clippy and rustdoc with warnings denied, layout rules, licences
 	@scripts/check.sh
 
-bench: build ## pgbench on an ext4 directory and on Packstone in turns (BENCH_DIR=dir, BENCH_ARGS='--rounds 3')
-	@$(HARNESS_RELEASE) bench $(BENCH_ARGS)
+bench: build ## pgbench on ext4, xfs, btrfs and Packstone in turns, with a report (BENCH_ARGS=--help)
+	@$(TARGET)/release/packstone lab run experiments/pgbench.toml $(BENCH_ARGS)
 
 bugs: setup ## deliberate bugs put into a copy one at a time, and which test catches each (BUGS_ARGS='--only flush')
 	@cargo build --locked -p packstone-harness

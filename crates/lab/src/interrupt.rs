@@ -1,9 +1,9 @@
 //! SIGINT, SIGTERM and SIGHUP: the turn in hand fails, and everything is taken down on the way out.
 //!
-//! Nothing is torn down in the signal's own thread. It sets a flag that the runner and patient workloads ask for, and
-//! ends what the work in hand is waiting for: the children of this process, and the servers of the phase being measured.
-//! The work then fails, and the usual way out of a failed turn unmounts and detaches. What workloads run inside this
-//! process must ask [`check`] now and then.
+//! No storage is taken down in the signal's own thread. It sets a flag that the runner and patient workloads ask for, and
+//! ends what the work in hand is waiting for: it runs the turn's clean-up steps, and ends the children of this process and
+//! the servers of the phase being measured. The work then fails, and the usual way out of a failed turn unmounts and
+//! detaches. What workloads run inside this process must ask [`check`] now and then.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
@@ -14,9 +14,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::meter::processes;
+use crate::scratch::Cleanup;
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 static SERVERS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+static STEPS: Mutex<Option<Cleanup>> = Mutex::new(None);
 static SPARED: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 
 /// From now on signals are noted instead of ending the process. Once for a process.
@@ -43,6 +45,10 @@ fn start() -> Result<()> {
 }
 
 fn end_what_is_waited_for() {
+    let steps = STEPS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(steps) = steps {
+        steps.run();
+    }
     let spared = SPARED.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for pid in processes::children_of(std::process::id() as i32) {
         if !spared.contains(&pid) {
@@ -75,6 +81,29 @@ pub fn check() -> Result<()> {
         bail!("interrupted");
     }
     Ok(())
+}
+
+/// Clean-up steps of a turn that run on a signal, and when this is dropped.
+pub(crate) struct Steps(Cleanup);
+
+impl Steps {
+    pub(crate) fn new() -> Steps {
+        let steps = Cleanup::new();
+        *STEPS.lock().unwrap_or_else(PoisonError::into_inner) = Some(steps.clone());
+        Steps(steps)
+    }
+
+    pub(crate) fn cleanup(&self) -> &Cleanup {
+        &self.0
+    }
+}
+
+impl Drop for Steps {
+    fn drop(&mut self) {
+        // Waits for a signal's thread that is at it.
+        self.0.run();
+        *STEPS.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
 }
 
 /// Names the servers that are to end on a signal, until dropped.

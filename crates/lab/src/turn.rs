@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::figure::{Better, Distribution, Series, Unit};
+use crate::scratch::Cleanup;
 
 /// How many bytes something takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,4 +78,9 @@ pub trait Turn {
     fn record_series(&mut self, series: Series);
     /// Tells readers of the report something once.
     fn note(&mut self, note: &str);
+    /// Steps that run when the run is interrupted, before the storage is taken down. A workload adds steps that end what
+    /// it has started, because its own clean-up does not run then. The steps may run when that has ended already.
+    fn cleanup(&self) -> Option<&Cleanup> {
+        None
+    }
 }

@@ -85,6 +85,7 @@ pub struct Preview {
 pub fn preview(options: &Options) -> Result<Preview> {
     let experiment = Experiment::from_table(&options.table)?;
     let workload = workload::from_table(&experiment.workload).context("the table [workload]")?;
+    refuse_unknown_settings(&experiment, &*workload)?;
     let turns = plan(&experiment);
     let mut missing = Vec::new();
     for arm in &experiment.arms {
@@ -132,6 +133,24 @@ pub fn preview(options: &Options) -> Result<Preview> {
         free_bytes,
         missing,
     })
+}
+
+fn refuse_unknown_settings(experiment: &Experiment, workload: &dyn Workload) -> Result<()> {
+    let known = workload.arm_settings();
+    for arm in &experiment.arms {
+        for name in arm.settings().keys() {
+            ensure!(
+                known.contains(&name.as_str()),
+                "arm '{}': the workload knows no setting '{name}', {}",
+                arm.name,
+                match known {
+                    [] => "it has none".to_owned(),
+                    known => format!("only {}", known.join(", ")),
+                }
+            );
+        }
+    }
+    Ok(())
 }
 
 /// What must stay free beside the backing, for logs and for everybody else on the machine.

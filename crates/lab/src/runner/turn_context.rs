@@ -11,6 +11,7 @@ use crate::interrupt;
 use crate::meter::Reading;
 use crate::meter::memory::Sampler;
 use crate::place::Storage;
+use crate::scratch::Cleanup;
 use crate::turn::{Place, Processes, Turn, Work};
 
 pub(super) struct TurnContext<'a> {
@@ -20,6 +21,7 @@ pub(super) struct TurnContext<'a> {
     memory_interval: Duration,
     progress: &'a Progress,
     result: TurnResult,
+    steps: interrupt::Steps,
 }
 
 impl<'a> TurnContext<'a> {
@@ -37,6 +39,7 @@ impl<'a> TurnContext<'a> {
             memory_interval,
             progress,
             result: TurnResult::default(),
+            steps: interrupt::Steps::new(),
         }
     }
 
@@ -122,5 +125,9 @@ impl Turn for TurnContext<'_> {
         if !self.result.notes.iter().any(|known| known == note) {
             self.result.notes.push(note.to_owned());
         }
+    }
+
+    fn cleanup(&self) -> Option<&Cleanup> {
+        Some(self.steps.cleanup())
     }
 }

@@ -44,7 +44,7 @@ impl Cluster {
             std::fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))
         };
         let (data_directory, run_directory) = (resolved(data_directory)?, resolved(run_directory)?);
-        // Peer authentication would refuse root's harness connecting as the server's user. The directory of the socket is
+        // Peer authentication would refuse root connecting as the server's user. The directory of the socket is
         // private to that user, so everyone who reaches the socket may connect.
         let rules = run_directory.join("pg_hba.conf");
         std::fs::write(&rules, "local all all trust\n")

@@ -1,7 +1,7 @@
-//! What the end-to-end tests need from the machine, and saying so when it is not there.
+//! What workloads and end-to-end tests need from the machine, and saying so when it is not there.
 //!
 //! A test that cannot run is never silent: [`skip`] writes a line to standard error past the capture of the test
-//! framework, and [`crate::runner`] counts these lines.
+//! framework, and the runner of the tests counts these lines.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Running programs: as another user, with an error that shows what the program said, and looking at `/proc`.
 //!
-//! Leaves out: streaming the output of a long run, which only [`crate::runner`] does.
+//! Leaves out: streaming the output of a long run.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
