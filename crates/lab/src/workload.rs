@@ -36,6 +36,10 @@ pub trait Workload {
     fn check(&self) -> Result<()>;
     /// Bytes of storage that one turn needs, roughly.
     fn storage_bytes(&self) -> u64;
+    /// Seconds that one turn takes, roughly, where that can be known before.
+    fn expected_seconds(&self) -> Option<u64> {
+        None
+    }
     /// Names that an arm's `settings` may have for this workload; any other is a mistake.
     fn arm_settings(&self) -> &'static [&'static str] {
         &[]
