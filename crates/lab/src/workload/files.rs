@@ -18,6 +18,7 @@ use serde::Deserialize;
 
 use super::{Parameters, Workload, at_least_one, make_cold, own_processes, record_stored, record_throughput};
 use crate::figure::{Better, Unit};
+use crate::interrupt;
 use crate::latencies::Latencies;
 use crate::turn::{Turn, Work};
 use message::Messages;
@@ -214,6 +215,7 @@ impl MailBox {
         let new_directory = File::open(&new)?;
         let mut done = Done::default();
         for number in 0..self.messages {
+            interrupt::check()?;
             // Made before the clock starts: it is the sender's work.
             let message = self.source.message(number);
             let name = Messages::file_name(number, message.len());
@@ -246,6 +248,7 @@ impl MailBox {
     fn list(&self) -> Result<Done> {
         let mut done = Done::default();
         for path in self.paths_in("new")? {
+            interrupt::check()?;
             let metadata =
                 fs::metadata(&path).with_context(|| format!("cannot look at {}", path.display()))?;
             done.messages += 1;
@@ -258,6 +261,7 @@ impl MailBox {
         let mut done = Done::default();
         let mut message = Vec::new();
         for path in self.paths_in("new")? {
+            interrupt::check()?;
             let started = Instant::now();
             message.clear();
             File::open(&path)
@@ -287,6 +291,7 @@ impl MailBox {
         let cur = self.directory.join("cur");
         let mut done = Done::default();
         for path in self.paths_in("new")? {
+            interrupt::check()?;
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let seen = cur.join(format!("{name}:2,S"));
             let started = Instant::now();
@@ -303,6 +308,7 @@ impl MailBox {
         // The directory's order differs between file systems; which messages go must not.
         paths.sort();
         for path in paths.iter().step_by(3) {
+            interrupt::check()?;
             let started = Instant::now();
             fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
             times.push(started.elapsed());

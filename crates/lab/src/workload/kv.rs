@@ -1,10 +1,13 @@
 //! Embedded key-value stores: the pool's own trees and others, each in both orders of keys.
 //!
 //! The program `packstone-kv-bench` does the work, once for each store and order; its numbers become figures of the phase
-//! `STORE, ORDER`. It is a program of its own because the stores are not to be linked into `packstone`.
+//! `STORE, ORDER`. An arm may choose its store with the setting `engine`; phases are then called `ORDER` alone, so that
+//! arms with different stores are compared with each other.
+//!
+//! It is a program of its own because the stores are not to be linked into `packstone`.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -48,6 +51,9 @@ impl Default for KeyValue {
         }
     }
 }
+
+/// The setting with which an arm chooses its store.
+const ENGINE: &str = "engine";
 
 const PROGRAM: &str = "packstone-kv-bench";
 
@@ -103,11 +109,20 @@ impl Workload for KeyValue {
         (3 << 30) + self.items * (self.value_bytes + 16) * 12
     }
 
+    fn arm_settings(&self) -> &'static [&'static str] {
+        &[ENGINE]
+    }
+
     fn run(&self, turn: &mut dyn Turn) -> Result<()> {
         let program = self.find_program()?;
-        for engine in &self.engines {
-            for order in &self.orders {
-                self.run_one(turn, &program, engine, order)?;
+        let chosen = turn.place().setting(ENGINE).map(str::to_owned);
+        for order in &self.orders {
+            if let Some(engine) = &chosen {
+                self.run_one(turn, &program, engine, order, order)?;
+                continue;
+            }
+            for engine in &self.engines {
+                self.run_one(turn, &program, engine, order, &format!("{engine}, {order}"))?;
             }
         }
         Ok(())
@@ -133,9 +148,15 @@ impl KeyValue {
             })
     }
 
-    fn run_one(&self, turn: &mut dyn Turn, program: &PathBuf, engine: &str, order: &str) -> Result<()> {
-        let phase = format!("{engine}, {order}");
-        turn.say(&phase);
+    fn run_one(
+        &self,
+        turn: &mut dyn Turn,
+        program: &Path,
+        engine: &str,
+        order: &str,
+        phase: &str,
+    ) -> Result<()> {
+        turn.say(phase);
         let directory = turn.place().directory().join(format!("{engine}-{order}"));
         std::fs::create_dir_all(&directory)
             .with_context(|| format!("cannot create {}", directory.display()))?;
@@ -151,7 +172,7 @@ impl KeyValue {
             .current_dir(turn.scratch());
         let cleanup = turn.cleanup().cloned();
         let mut line = HashMap::new();
-        turn.measure(&phase, &own_processes(), true, &mut || {
+        turn.measure(phase, &own_processes(), true, &mut || {
             let output = supervised::run(&mut command, cleanup.as_ref())?;
             let text = String::from_utf8_lossy(&output.stdout);
             line = only_line(&text, engine, order)
@@ -164,7 +185,7 @@ impl KeyValue {
         for (field, name, unit, better) in FIGURES {
             // What a store does not know is null.
             if let Some(value) = line.get(field).and_then(Value::as_f64) {
-                turn.record(&phase, name, unit, better, value);
+                turn.record(phase, name, unit, better, value);
             }
         }
         std::fs::remove_dir_all(&directory).with_context(|| format!("cannot remove {}", directory.display()))

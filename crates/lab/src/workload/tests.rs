@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::experiment::{Experiment, Kind};
 use crate::figure::{Distribution, Series, TurnResult};
 use crate::requirements;
 use crate::turn::{Place, StoredBytes, Work};
@@ -405,4 +406,68 @@ fn numbers_of_the_key_value_program_become_figures() {
     assert_eq!(rehearsal.phases(), ["lmdb, random", "lmdb, sequential"]);
     assert_eq!(rehearsal.operations["lmdb, random"], 12);
     assert_eq!(rehearsal.figure("lmdb, sequential", "throughput"), 4.5);
+
+    let mut chosen = Rehearsal::new();
+    chosen.place.settings.insert("engine", "redb");
+    workload(&text)
+        .and_then(|workload| workload.run(&mut chosen))
+        .expect("it runs");
+    assert_eq!(chosen.phases(), ["random", "sequential"]);
+}
+
+/// Experiments that come with the project.
+fn experiments() -> Vec<(PathBuf, Experiment)> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("the directory of experiments") {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("a text");
+        match Experiment::parse(&text) {
+            Ok(experiment) => found.push((path, experiment)),
+            Err(error) => panic!("{}: {error:#}", path.display()),
+        }
+    }
+    assert!(found.len() >= 9, "{} experiments", found.len());
+    found
+}
+
+#[test]
+fn experiments_that_come_with_the_project_are_good() {
+    for (path, experiment) in experiments() {
+        let name = path.display();
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        assert_eq!(stem, experiment.name, "{name} is called otherwise");
+        assert!(
+            !experiment.description.is_empty(),
+            "{name} says not what it is for"
+        );
+        let workload = match from_table(&experiment.workload) {
+            Ok(workload) => workload,
+            Err(error) => panic!("{name}: {error:#}"),
+        };
+        assert!(
+            workload.storage_bytes() <= experiment.backing.size_bytes(),
+            "{name}: the workload needs {} bytes",
+            workload.storage_bytes()
+        );
+        for arm in &experiment.arms {
+            for setting in arm.settings().keys() {
+                assert!(
+                    workload.arm_settings().contains(&setting.as_str()),
+                    "{name}: the workload knows no '{setting}'"
+                );
+            }
+            assert_eq!(
+                arm.settings().get("full_page_writes").map(String::as_str) == Some("off"),
+                arm.settings().contains_key("full_page_writes")
+                    && arm.kind == Kind::Packstone
+                    && !arm.name.contains("full-pages"),
+                "{name}: only Packstone is safe without full pages"
+            );
+        }
+        let text = std::fs::read_to_string(&path).expect("a text");
+        for part in ["packstone lab run experiments/", "Takes "] {
+            assert!(text.contains(part), "{name} does not say '{part}'");
+        }
+    }
 }
