@@ -5,6 +5,8 @@
 # With --suites it installs the test suites of others as well, which `make test` and `make posix` run through a mount:
 # Debian packages, and two programs that cargo builds into tools/bin of the build directory.
 #
+# With --lab it installs what the lab needs besides: the other file systems' tools, and fio.
+#
 # Safe to run again: it installs only what is missing and is quick when nothing is. Run by another user than root it
 # installs nothing with apt; it says what is missing and goes on, because most of the tests need less than all of it.
 set -euo pipefail
@@ -39,6 +41,15 @@ readonly SUITE_PACKAGES=(
     dbench:"the load of a file server"
     e2fsprogs:"mkfs.ext4, for the control"
     mount:"mounting the control"
+)
+
+# What `packstone lab` compares with, installed with --lab.
+readonly LAB_PACKAGES=(
+    e2fsprogs:"mkfs.ext4, the usual control"
+    xfsprogs:"mkfs.xfs"
+    btrfs-progs:"mkfs.btrfs"
+    mount:"mounting them, and loop devices"
+    fio:"the workload fio"
 )
 
 # crate:version. Programs that are run, not libraries that are linked: their licences do not bind what is built here.
@@ -154,10 +165,11 @@ install_suites() {
 }
 
 case "${1:-}" in
-"" | --suites) ;;
-*) die "unknown argument '$1'; there is only --suites" ;;
+"" | --suites | --lab) ;;
+*) die "unknown argument '$1'; there are --suites and --lab" ;;
 esac
 install_packages "${PACKAGES[@]}"
 install_rust
 prepare_fuse
 [ "${1:-}" != --suites ] || install_suites
+[ "${1:-}" != --lab ] || install_packages "${LAB_PACKAGES[@]}"
