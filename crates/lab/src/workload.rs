@@ -3,12 +3,24 @@
 //! | kind | does | in |
 //! |---|---|---|
 //! | `pgbench` | PostgreSQL's own benchmark: load, timed runs, scans | `workload/pgbench.rs` |
+//! | `pg-load` | COPY of events or of a file of JSON, then indexes | `workload/pg_load.rs` |
+//! | `events` | inserts of jsonb events, single and in batches, under many partial indexes | `workload/event_inserts.rs` |
+//! | `scan` | a table read in order and by index, cold and warm | `workload/scan.rs` |
+//! | `fio` | jobs of fio | `workload/fio.rs` |
+//! | `files` | many small files, as a mail server has them | `workload/files.rs` |
+//! | `kv` | the pool's trees and other embedded stores | `workload/kv.rs` |
 //! | `command` | a user's own program | `workload/command.rs` |
 //!
 //! Invariant: a workload gives the same input for the same seed on every arm.
 
 mod command;
+mod event_inserts;
+mod files;
+mod fio;
+mod kv;
+mod pg_load;
 mod pgbench;
+mod scan;
 #[cfg(test)]
 mod tests;
 
@@ -39,8 +51,14 @@ pub trait Workload {
 /// Makes a workload of its parameters.
 type Make = fn(toml::Table) -> Result<Box<dyn Workload>>;
 
-const KINDS: [(&str, Make); 2] = [
+const KINDS: [(&str, Make); 8] = [
     ("pgbench", read::<pgbench::Pgbench>),
+    ("pg-load", read::<pg_load::PgLoad>),
+    ("events", read::<event_inserts::EventInserts>),
+    ("scan", read::<scan::Scan>),
+    ("fio", read::<fio::Fio>),
+    ("files", read::<files::Files>),
+    ("kv", read::<kv::KeyValue>),
     ("command", read::<command::UserCommand>),
 ];
 

@@ -122,6 +122,14 @@ impl Workload for Pgbench {
         u64::from(self.scale) * 30 * MB + (log_seconds * 100 * MB).min(9000 * MB) + 1000 * MB
     }
 
+    fn expected_seconds(&self) -> Option<u64> {
+        // A load at a few MB a second and timed runs with a checkpoint before and after each.
+        const CHECKPOINTS_S: u64 = 5;
+        let runs = self.clients.len() as u64 + u64::from(self.read_only_clients > 0);
+        let load = u64::from(self.scale) / 4 + CHECKPOINTS_S;
+        Some(load + runs * (u64::from(self.seconds + self.warm_up_seconds) + CHECKPOINTS_S))
+    }
+
     fn arm_settings(&self) -> &'static [&'static str] {
         ARM_SETTINGS
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::experiment::{Experiment, Kind};
 use crate::figure::{Distribution, Series, TurnResult};
 use crate::requirements;
 use crate::turn::{Place, StoredBytes, Work};
@@ -200,7 +201,7 @@ fn mistakes_in_parameters_are_told_with_what_is_known() {
     let error = |text: &str| format!("{:#}", workload(text).err().expect("a mistake"));
     for (text, parts) in [
         ("scale = 1", ["kind", "pgbench"]),
-        ("kind = 'pgbensh'", ["pgbensh", "command"]),
+        ("kind = 'pgbensh'", ["pgbensh", "pg-load"]),
         ("kind = 'pgbench'\nscall = 1", ["scall", "scale"]),
         ("kind = 'pgbench'\nscale = 'big'", ["scale", "u32"]),
         ("kind = 'pgbench'\nscale = 0", ["scale", "at least 1"]),
@@ -274,4 +275,199 @@ fn failed_command_is_an_error_with_the_end_of_what_it_said() {
     );
     let said = std::fs::read_to_string(rehearsal.scratch.join("run.stderr")).expect("what it said");
     assert_eq!(said, "broken widget\n");
+}
+
+#[test]
+fn load_takes_generated_events_and_lines_of_a_file() {
+    let Some(rehearsal) = rehearse(
+        "load_takes_generated_events_and_lines_of_a_file",
+        "kind = 'pg-load'\nrows = 3000",
+    ) else {
+        return;
+    };
+    assert_nothing_left(&rehearsal);
+    assert_eq!(rehearsal.phases(), ["GIN index", "btree indexes", "copy"]);
+    assert_eq!(rehearsal.operations["copy"], 3000);
+    assert!(rehearsal.figure("GIN index", "statement seconds") > 0.0);
+
+    let file = rehearsal.scratch.join("lines.jsonl");
+    let lines: String = (0..50)
+        .map(|number| format!("{{\"number\": {number}, \"text\": \"a\\tb\"}}\n"))
+        .collect();
+    std::fs::write(&file, lines + "{\"zero\": \"\\u0000\"}\n").expect("a file");
+    let text = format!("kind = 'pg-load'\ndata_file = '{}'", file.display());
+    let from_file = rehearse("pg-load from a file", &text).expect("PostgreSQL is there");
+    assert_eq!(from_file.operations["copy"], 50);
+    assert_eq!(from_file.result.notes.len(), 1, "{:?}", from_file.result.notes);
+}
+
+#[test]
+fn events_are_inserted_singly_and_in_batches() {
+    let text = "kind = 'events'\ntables = 2\ndefinitions = 8\nclients = 2\n\
+                single_events = 101\nbatched_events = 500\nbatch_sizes = [1, 50]";
+    let Some(rehearsal) = rehearse("events_are_inserted_singly_and_in_batches", text) else {
+        return;
+    };
+    assert_nothing_left(&rehearsal);
+    assert_eq!(rehearsal.phases(), ["batches of 50", "one by one"]);
+    assert_eq!(rehearsal.operations["one by one"], 102);
+    assert_eq!(rehearsal.operations["batches of 50"], 500);
+    let single = rehearsal.figure("one by one", "server log bytes per event");
+    let batched = rehearsal.figure("batches of 50", "server log bytes per event");
+    assert!(batched > 500.0 && single > batched, "{single} and {batched}");
+    assert!(rehearsal.figure("batches of 50", "latency p50") > 0.0);
+}
+
+#[test]
+fn scans_read_every_row() {
+    let text = "kind = 'scan'\ntable_mib = 4\nindex_rows = 500\nwarm_scans = 3";
+    let Some(rehearsal) = rehearse("scans_read_every_row", text) else {
+        return;
+    };
+    assert_nothing_left(&rehearsal);
+    let rows = rehearsal.operations["load"];
+    assert_eq!(rehearsal.operations["cold scan"], rows);
+    assert_eq!(rehearsal.operations["warm scan"], 3 * rows);
+    assert_eq!(rehearsal.operations["cold index scan"], 500);
+    // A fifth, by chance; some rows are drawn in two rounds.
+    let updated = rehearsal.operations["updates"] as f64 / rows as f64;
+    assert!(
+        (0.17..0.23).contains(&updated),
+        "{updated} of the rows were updated"
+    );
+    let table_bytes = rehearsal.figure("", "stored bytes");
+    assert!(table_bytes > 4e6, "{table_bytes}");
+    assert_eq!(rehearsal.result.notes, ["the caches stayed", "the caches stayed"]);
+}
+
+#[test]
+fn fio_jobs_are_phases() {
+    let text = "kind = 'fio'\n\
+                [jobs.writes]\nrw = 'randwrite'\nbs = '8k'\nsize = '512k'\nfsync = 1\n\
+                [jobs.reads]\nrw = 'read'\nbs = '64k'\nsize = '1m'\ninvalidate = false\n";
+    let Some(rehearsal) = rehearse("fio_jobs_are_phases", text) else {
+        return;
+    };
+    assert_eq!(rehearsal.phases(), ["reads", "writes"]);
+    assert_eq!(rehearsal.operations["writes"], 64);
+    assert_eq!(rehearsal.operations["reads"], 16);
+    assert!(rehearsal.figure("writes", "sync latency p50") > 0.0);
+    assert_eq!(rehearsal.distribution("reads").name, "read");
+    assert_eq!(
+        std::fs::read_dir(&rehearsal.place.directory)
+            .expect("the place")
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn options_of_fio_that_the_lab_sets_are_refused() {
+    let error = workload("kind = 'fio'\n[jobs.one]\nfilename = '/dev/vda'\n").err();
+    assert!(error.is_some_and(|error| format!("{error:#}").contains("filename")));
+}
+
+#[test]
+fn mail_is_delivered_read_flagged_and_deleted() {
+    let text = "kind = 'files'\nmessages = 101\nthreads = 2\nlargest_bytes = 100000";
+    let rehearsal = rehearse("mail_is_delivered_read_flagged_and_deleted", text).expect("it needs nothing");
+    assert_eq!(rehearsal.phases(), ["delete", "deliver", "flag", "list", "read"]);
+    for phase in ["deliver", "flag", "list", "read"] {
+        assert_eq!(rehearsal.operations[phase], 101, "{phase}");
+    }
+    assert_eq!(rehearsal.operations["delete"], 17 + 17);
+    let cur = rehearsal.place.directory.join("user-0/Maildir/cur");
+    assert_eq!(std::fs::read_dir(cur).expect("a directory").count(), 51 - 17);
+    assert!(rehearsal.figure("", "stored bytes") > 101.0 * 600.0);
+    assert!(rehearsal.figure("deliver", "latency p99") > 0.0);
+}
+
+#[test]
+fn numbers_of_the_key_value_program_become_figures() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
+    let program = directory.path().join("kv");
+    // Says what it was asked for, as the real one does.
+    let script = r#"#!/bin/sh
+        for option; do case "$option" in
+            --engines=*) engine=${option#*=} ;;
+            --orders=*) order=${option#*=} ;;
+            --items=*) items=${option#*=} ;;
+        esac; done
+        echo "{\"engine\": \"$engine\", \"order\": \"$order\", \"round\": 0, \"items\": $items, \"items_per_second\": 4.5, \"stored_bytes\": null}"
+    "#;
+    std::fs::write(&program, script).expect("a script");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+    let text = format!(
+        "kind = 'kv'\nitems = 12\nengines = ['lmdb']\nprogram = '{}'",
+        program.display()
+    );
+    let rehearsal = rehearse("kv", &text).expect("the program is there");
+    assert_eq!(rehearsal.phases(), ["lmdb, random", "lmdb, sequential"]);
+    assert_eq!(rehearsal.operations["lmdb, random"], 12);
+    assert_eq!(rehearsal.figure("lmdb, sequential", "throughput"), 4.5);
+
+    let mut chosen = Rehearsal::new();
+    chosen.place.settings.insert("engine", "redb");
+    workload(&text)
+        .and_then(|workload| workload.run(&mut chosen))
+        .expect("it runs");
+    assert_eq!(chosen.phases(), ["random", "sequential"]);
+}
+
+/// Experiments that come with the project.
+fn experiments() -> Vec<(PathBuf, Experiment)> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("the directory of experiments") {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("a text");
+        match Experiment::parse(&text) {
+            Ok(experiment) => found.push((path, experiment)),
+            Err(error) => panic!("{}: {error:#}", path.display()),
+        }
+    }
+    assert!(found.len() >= 9, "{} experiments", found.len());
+    found
+}
+
+#[test]
+fn experiments_that_come_with_the_project_are_good() {
+    for (path, experiment) in experiments() {
+        let name = path.display();
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        assert_eq!(stem, experiment.name, "{name} is called otherwise");
+        assert!(
+            !experiment.description.is_empty(),
+            "{name} says not what it is for"
+        );
+        let workload = match from_table(&experiment.workload) {
+            Ok(workload) => workload,
+            Err(error) => panic!("{name}: {error:#}"),
+        };
+        assert!(
+            workload.storage_bytes() <= experiment.backing.size_bytes(),
+            "{name}: the workload needs {} bytes",
+            workload.storage_bytes()
+        );
+        for arm in &experiment.arms {
+            for setting in arm.settings().keys() {
+                assert!(
+                    workload.arm_settings().contains(&setting.as_str()),
+                    "{name}: the workload knows no '{setting}'"
+                );
+            }
+            assert_eq!(
+                arm.settings().get("full_page_writes").map(String::as_str) == Some("off"),
+                arm.settings().contains_key("full_page_writes")
+                    && arm.kind == Kind::Packstone
+                    && !arm.name.contains("full-pages"),
+                "{name}: only Packstone is safe without full pages"
+            );
+        }
+        let text = std::fs::read_to_string(&path).expect("a text");
+        for part in ["packstone lab run experiments/", "Takes "] {
+            assert!(text.contains(part), "{name} does not say '{part}'");
+        }
+    }
 }
