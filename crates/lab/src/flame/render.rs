@@ -94,7 +94,7 @@ fn program(name: &str) -> Command {
 fn missing(program: &str, error: &std::io::Error) -> String {
     if error.kind() == std::io::ErrorKind::NotFound && program.contains("inferno") {
         return format!(
-            "the renderer is not installed (cargo install inferno --locked; {PROGRAMS_VARIABLE} names its directory where it is not on the path)"
+            "the renderer is not installed (cargo install inferno --locked, or scripts/setup.sh --flame-graphs and {PROGRAMS_VARIABLE}=target/tools/bin)"
         );
     }
     format!("{program} could not be started: {error}")

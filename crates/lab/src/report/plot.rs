@@ -26,7 +26,7 @@ const AXIS_HEIGHT: f64 = 22.0;
 const MARGIN: f64 = 6.0;
 
 /// About the width of a letter of the plots' font.
-const LETTER: f64 = 6.6;
+const LETTER: f64 = 6.1;
 
 /// Colours that the style sheet has for arms.
 const ARM_COLOURS: usize = 8;

@@ -77,7 +77,7 @@ fn row(line: &Line, scale: &Scale, top: f64) -> Markup {
         ),
         None => verdict::ratio(ratio),
     };
-    let room = END - START - (said.chars().count() + 2) as f64 * LETTER;
+    let room = END - START - (said.chars().count() + 4) as f64 * LETTER;
     html! {
         g {
             title { (line.name) ": " (comparison.words) }
