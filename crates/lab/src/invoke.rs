@@ -75,11 +75,6 @@ pub(crate) fn package_of(program: &str) -> &str {
     }
 }
 
-/// True when this process may do everything.
-pub(crate) fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

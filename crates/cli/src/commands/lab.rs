@@ -138,6 +138,11 @@ fn render_preview(preview: &Preview) -> String {
     text
 }
 
+/// What an experiment would do; what cannot be meant is a wrong usage.
+fn preview(options: &Options) -> anyhow::Result<Preview> {
+    packstone_lab::runner::preview(options).map_err(|error| Failure::usage(format!("{error:#}")))
+}
+
 /// Fails when something is missing, after it has been shown.
 fn refuse_missing(preview: &Preview) -> anyhow::Result<()> {
     match preview.missing.as_slice() {

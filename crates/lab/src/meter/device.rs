@@ -1,7 +1,8 @@
 //! Counters of a block device, as the kernel shows them in `/sys/dev/block/M:m/stat` (the kernel's
 //! `Documentation/block/stat.rst`).
 //!
-//! They count what the kernel sent to the device, by anyone; not what the device did inside.
+//! They count what the kernel sent to the device, by anyone; not what the device did inside. A flush without data counts
+//! as a write of nothing, and as a flush.
 
 use anyhow::{Context, Result};
 
@@ -12,6 +13,7 @@ use crate::place::DeviceNumber;
 pub(crate) struct Counters {
     pub reads: u64,
     pub read_bytes: u64,
+    /// Flushes without data are among them.
     pub writes: u64,
     pub written_bytes: u64,
     /// 0 on kernels before 5.5, which do not count them.

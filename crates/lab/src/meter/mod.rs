@@ -21,6 +21,7 @@ use anyhow::Result;
 
 use crate::figure::{Better, Figure, Unit};
 use crate::place::{DeviceNumber, Storage};
+use crate::process;
 use crate::turn::Work;
 
 /// All counters at one moment.
@@ -56,8 +57,8 @@ impl Reading {
 
     fn without_pool(storage: &dyn Storage, server_pids: &[i32]) -> Reading {
         let daemon_pids = storage.daemon_pids();
-        let daemon_seconds = (!daemon_pids.is_empty())
-            .then(|| daemon_pids.iter().map(|pid| processes::cpu_seconds(*pid)).sum());
+        let daemon_seconds =
+            (!daemon_pids.is_empty()).then(|| daemon_pids.iter().map(|pid| process::cpu_seconds(*pid)).sum());
         Reading {
             device: storage.device().and_then(device_counters),
             server_seconds: processes::tree_cpu_seconds(server_pids),

@@ -32,6 +32,7 @@ pub use block::DeviceNumber;
 
 use crate::experiment::{Arm, Kind, Member};
 use crate::invoke;
+use crate::process;
 use crate::turn::{Place, StoredBytes};
 
 /// A place as the runner sees it.
@@ -115,7 +116,7 @@ pub(crate) fn missing(arm: &Arm, packstone: &Path) -> Vec<String> {
             missing.push("/dev/fuse (the kernel's module fuse)".to_owned());
         }
     }
-    if arm.kind.uses_backing() && !invoke::is_root() {
+    if arm.kind.uses_backing() && !process::is_root() {
         missing.push("root, for loop devices and mounts".to_owned());
     }
     if arm.kind == Kind::Zfs && !Path::new("/dev/zfs").exists() {

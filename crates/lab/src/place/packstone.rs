@@ -3,11 +3,12 @@
 //! It has a state directory of its own, so no pool of the machine is touched, and its daemon is this turn's alone.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
@@ -15,7 +16,7 @@ use super::backing::Attached;
 use super::{DeviceNumber, Storage, Surroundings, drop_caches, sync_file_system, walk_bytes};
 use crate::experiment::Arm;
 use crate::invoke;
-use crate::meter::processes;
+use crate::process;
 use crate::turn::{Place, StoredBytes};
 
 const POOL: &str = "lab";
@@ -119,7 +120,7 @@ impl PackstonePlace {
         let Some(pid) = self.daemon_pid.take() else {
             return Ok(());
         };
-        wait_ended(pid, Duration::from_secs(60))
+        process::wait_ended(&[pid], Duration::from_secs(60))
     }
 
     /// Asks the kernel, so that a mount is found whose command failed afterwards.
@@ -147,25 +148,14 @@ impl PackstonePlace {
                 // It may have ended by itself; whether it runs is asked next.
                 let _ = rustix::process::kill_process(target, signal);
             }
-            if wait_ended(pid, Duration::from_secs(patience)).is_ok() {
+            if process::wait_ended(&[pid], Duration::from_secs(patience)).is_ok() {
                 break;
             }
         }
         // The mount of a killed daemon stays; unmounting takes it away.
         let _ = super::mounted::unmount(&self.mountpoint);
-        wait_ended(pid, Duration::ZERO)
+        process::wait_ended(&[pid], Duration::ZERO)
     }
-}
-
-fn wait_ended(pid: i32, patience: Duration) -> Result<()> {
-    let start = Instant::now();
-    while processes::is_running(pid) {
-        if start.elapsed() > patience {
-            bail!("the pool's daemon, process {pid}, does not end");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
 }
 
 impl Place for PackstonePlace {
@@ -199,11 +189,17 @@ impl Place for PackstonePlace {
     }
 
     fn settle(&self) -> Result<()> {
-        // The kernel writes what was changed through mappings; then partly written records reach the pool by their age,
-        // and one fsync makes everything before it durable.
+        // The kernel writes what was changed through mappings; then partly written records reach the pool by their age.
         sync_file_system(&self.directory)?;
         std::thread::sleep(self.settle_waits());
-        sync_file_system(&self.directory)
+        // An fsync makes durable what was committed up to the file's own last change, so this one has to be the newest.
+        let marker = self.mountpoint.join("settled");
+        let write = || -> std::io::Result<()> {
+            let mut file = std::fs::File::options().append(true).create(true).open(&marker)?;
+            file.write_all(b".")?;
+            file.sync_all()
+        };
+        write().with_context(|| format!("cannot write {}", marker.display()))
     }
 }
 

@@ -13,6 +13,8 @@ pub mod series;
 use maud::{Markup, html};
 
 use super::scale::Scale;
+use super::units::humanise;
+use crate::figure::Unit;
 
 /// Units across; a unit is about a pixel on a narrow screen.
 pub const WIDTH: f64 = 480.0;
@@ -24,7 +26,7 @@ const AXIS_HEIGHT: f64 = 22.0;
 const MARGIN: f64 = 6.0;
 
 /// About the width of a letter of the plots' font.
-const LETTER: f64 = 6.6;
+const LETTER: f64 = 6.1;
 
 /// Colours that the style sheet has for arms.
 const ARM_COLOURS: usize = 8;
@@ -71,10 +73,15 @@ fn shortened(name: &str, width: f64) -> String {
 }
 
 /// Lines from `top` to `bottom` at round numbers, and the numbers below; those that would touch their neighbour are left out.
-fn horizontal_axis(scale: &Scale, top: f64, bottom: f64, label: &dyn Fn(f64) -> String) -> Markup {
+fn horizontal_axis(scale: &Scale, top: f64, bottom: f64, unit: Unit) -> Markup {
+    let base = tick_base(unit, scale.high());
+    named_axis(scale, top, bottom, base, &|tick| humanise(tick, unit))
+}
+
+fn named_axis(scale: &Scale, top: f64, bottom: f64, base: f64, label: &dyn Fn(f64) -> String) -> Markup {
     let mut free_from = 0.0;
     let ticks: Vec<(f64, Option<String>)> = scale
-        .ticks(5)
+        .ticks(5, base)
         .into_iter()
         .map(|tick| {
             let (x, text) = (scale.place(tick), label(tick));
@@ -97,12 +104,23 @@ fn horizontal_axis(scale: &Scale, top: f64, bottom: f64, label: &dyn Fn(f64) -> 
 }
 
 /// Lines from `left` to the right edge at round numbers, and the numbers left of them.
-fn vertical_axis(scale: &Scale, left: f64, label: &dyn Fn(f64) -> String) -> Markup {
+fn vertical_axis(scale: &Scale, left: f64, unit: Unit) -> Markup {
+    let base = tick_base(unit, scale.high());
     html! {
-        @for tick in scale.ticks(4) {
+        @for tick in scale.ticks(4, base) {
             @let y = scale.place(tick);
             line.grid x1=(at(left)) x2=(at(WIDTH - MARGIN)) y1=(at(y)) y2=(at(y)) {}
-            text.tick x=(at(left - 5.0)) y=(at(y + 4.0)) text-anchor="end" { (label(tick)) }
+            text.tick x=(at(left - 5.0)) y=(at(y + 4.0)) text-anchor="end" { (humanise(tick, unit)) }
         }
+    }
+}
+
+/// What numbers near `high` are divided by before they are shown, so that ticks are round as shown.
+fn tick_base(unit: Unit, high: f64) -> f64 {
+    match unit {
+        Unit::Bytes | Unit::BytesPerSecond if high >= 1024.0 => {
+            1024_f64.powf((high.ln() / 1024_f64.ln()).floor())
+        }
+        _ => 1.0,
     }
 }

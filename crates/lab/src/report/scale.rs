@@ -52,6 +52,11 @@ impl Scale {
         }
     }
 
+    /// The upper limit.
+    pub fn high(&self) -> f64 {
+        self.high
+    }
+
     /// Where `value` lies; what lies outside the limits is held at the nearer one.
     pub fn place(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
@@ -62,42 +67,45 @@ impl Scale {
         self.start + share.clamp(0.0, 1.0) * (self.end - self.start)
     }
 
-    /// About `count` round numbers within the limits, rising.
-    pub fn ticks(&self, count: usize) -> Vec<f64> {
+    /// About `count` round numbers within the limits, rising; round when divided by `base`, such as 1024.
+    pub fn ticks(&self, count: usize, base: f64) -> Vec<f64> {
         let decades = if self.logarithmic {
             (self.high / self.low).log10()
         } else {
             0.0
         };
         if decades < 1.0 {
-            return self.even_ticks(count);
+            return even_ticks(self.low / base, self.high / base, count)
+                .iter()
+                .map(|tick| tick * base)
+                .collect();
         }
-        let steps: &[f64] = if decades * 3.0 <= count as f64 {
-            &[1.0, 2.0, 5.0]
-        } else {
-            &[1.0]
-        };
+        let all = decades * 3.0 <= count as f64 + 2.0;
+        let steps: &[f64] = if all { &[1.0, 2.0, 5.0] } else { &[1.0] };
         let every = ((decades / count as f64).ceil() as i32).max(1);
-        let (first, last) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
+        let (first, last) = (
+            (self.low / base).log10().floor() as i32,
+            (self.high / base).log10().ceil() as i32,
+        );
         (first..=last)
             .filter(|power| power.rem_euclid(every) == 0)
-            .flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)))
+            .flat_map(|power| steps.iter().map(move |step| base * step * 10_f64.powi(power)))
             .filter(|tick| (self.low * 0.999..=self.high * 1.001).contains(tick))
             .collect()
     }
+}
 
-    fn even_ticks(&self, count: usize) -> Vec<f64> {
-        let rough = (self.high - self.low) / count.max(1) as f64;
-        let power = 10_f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0]
-            .iter()
-            .map(|step| step * power)
-            .find(|step| *step >= rough * 0.999);
-        let step = step.unwrap_or(power * 10.0);
-        let first = (self.low / step - 1e-9).ceil() as i64;
-        let last = (self.high / step + 1e-9).floor() as i64;
-        (first..=last).map(|index| index as f64 * step).collect()
-    }
+fn even_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
+    let rough = (high - low) / count.max(1) as f64;
+    let power = 10_f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0]
+        .iter()
+        .map(|step| step * power)
+        .find(|step| *step >= rough * 0.999);
+    let step = step.unwrap_or(power * 10.0);
+    let first = (low / step - 1e-9).ceil() as i64;
+    let last = (high / step + 1e-9).floor() as i64;
+    (first..=last).map(|index| index as f64 * step).collect()
 }
 
 /// Least and greatest of the finite numbers.
@@ -138,20 +146,22 @@ mod tests {
     #[test]
     fn ticks_are_round_and_within_the_limits() {
         assert_eq!(
-            Scale::linear(0.0, 1.0, 0.0, 1.0).ticks(5),
+            Scale::linear(0.0, 1.0, 0.0, 1.0).ticks(5, 1.0),
             [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]
         );
         assert_eq!(
-            Scale::linear(1480.0, 2110.0, 0.0, 1.0).ticks(4),
+            Scale::linear(1480.0, 2110.0, 0.0, 1.0).ticks(4, 1.0),
             [1600.0, 1800.0, 2000.0]
         );
+        let bytes = Scale::linear(0.0, 4000.0, 0.0, 1.0).ticks(4, 1024.0);
+        assert_eq!(bytes, [0.0, 1024.0, 2048.0, 3072.0]);
         assert_eq!(
-            Scale::logarithmic(0.001, 0.3, 0.0, 1.0).ticks(10),
+            Scale::logarithmic(0.001, 0.3, 0.0, 1.0).ticks(10, 1.0),
             [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2]
         );
-        assert_eq!(Scale::logarithmic(1e-6, 10.0, 0.0, 1.0).ticks(4).len(), 4);
+        assert_eq!(Scale::logarithmic(1e-6, 10.0, 0.0, 1.0).ticks(4, 1.0).len(), 4);
         assert_eq!(
-            Scale::logarithmic(0.8, 1.3, 0.0, 1.0).ticks(4),
+            Scale::logarithmic(0.8, 1.3, 0.0, 1.0).ticks(4, 1.0),
             [0.8, 1.0, 1.2000000000000002]
         );
     }

@@ -68,7 +68,14 @@ fn bytes(value: f64) -> String {
     if value.abs() < 1024.0 {
         return format!("{sign}{}{NO_BREAK}B", digits(value.abs()));
     }
-    format!("{sign}{}", format_size(value.abs().round() as u64, BINARY)).replace(' ', "\u{a0}")
+    let power = (value.abs().ln() / 1024_f64.ln()).floor();
+    let places = match value.abs() / 1024_f64.powf(power) {
+        scaled if scaled >= 99.95 => 0,
+        scaled if scaled >= 9.995 => 1,
+        _ => 2,
+    };
+    let size = format_size(value.abs().round() as u64, BINARY.decimal_places(places));
+    format!("{sign}{size}").replace(' ', "\u{a0}")
 }
 
 fn number(value: f64) -> String {

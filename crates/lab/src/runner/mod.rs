@@ -17,7 +17,7 @@ mod progress;
 mod turn_context;
 mod work_directory;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
@@ -35,7 +35,7 @@ use directory::RunDirectory;
 pub use directory::read as read_run;
 pub use plan::{PlannedTurn, plan};
 use progress::Progress;
-use turn_context::TurnContext;
+use turn_context::{Given, TurnContext};
 use work_directory::WorkDirectory;
 
 /// How a run is asked for.
@@ -156,7 +156,7 @@ fn refuse_unknown_settings(experiment: &Experiment, workload: &dyn Workload) -> 
 /// What must stay free beside the backing, for logs and for everybody else on the machine.
 const SPARE_BYTES: u64 = 256 << 20;
 
-fn free_bytes(directory: &std::path::Path) -> Result<u64> {
+fn free_bytes(directory: &Path) -> Result<u64> {
     let figures = rustix::fs::statvfs(directory)
         .with_context(|| format!("backing.directory: cannot look at {}", directory.display()))?;
     Ok(figures.f_bavail * figures.f_frsize)
@@ -192,20 +192,11 @@ pub fn run(options: &Options) -> Result<Finished> {
     progress.line(&format!("results go to {}", run.path().display()));
     let mut laboratory = Laboratory::set_up(&experiment, &*workload, options, progress)?;
     let outcome = laboratory.run_all(&mut run, turns);
-    let kept = outcome
-        .is_err()
-        .then(|| laboratory.keep_scratch(run.path()))
-        .flatten();
+    if outcome.is_err() {
+        laboratory.say_how_to_go_on(run.path());
+    }
     drop(laboratory);
-    let turns = outcome.with_context(|| {
-        let logs = kept.map_or(String::new(), |kept| {
-            format!("\nlogs of the last turn: {}", kept.display())
-        });
-        format!(
-            "the run is not finished; 'packstone lab run EXPERIMENT --resume {}' goes on{logs}",
-            run.path().display()
-        )
-    })?;
+    let turns = outcome?;
     Ok(Finished {
         directory: run.path().to_owned(),
         information: run.information().clone(),
@@ -289,14 +280,19 @@ impl<'a> Laboratory<'a> {
             let arm = self.experiment.arm(&turn.arm)?;
             self.progress.turn(turn);
             let mut result = self
-                .turn(turn, arm, run)
+                .turn(turn, arm, run.path())
                 .with_context(|| format!("the turn {turn} failed"))?;
-            let is_first = !turns.iter().any(|earlier| earlier.arm == turn.arm);
+            // With a turn of the rounds, because the analysis compares only those.
+            let is_first = turn.round.is_some()
+                && !turns
+                    .iter()
+                    .any(|earlier| earlier.arm == turn.arm && earlier.round.is_some());
             if is_first && let Some(probed) = run.probed(&turn.arm) {
                 result.figures.extend(probed.figures.iter().cloned());
+                let warnings = probed.warnings.iter();
                 result
                     .notes
-                    .extend(probed.warnings.iter().map(|warning| format!("probe: {warning}")));
+                    .extend(warnings.map(|warning| format!("probe: {warning}")));
             }
             run.append(&result)?;
             turns.push(result);
@@ -306,8 +302,9 @@ impl<'a> Laboratory<'a> {
         Ok(turns)
     }
 
-    fn turn(&mut self, planned: &PlannedTurn, arm: &Arm, run: &RunDirectory) -> Result<TurnResult> {
+    fn turn(&mut self, planned: &PlannedTurn, arm: &Arm, run: &Path) -> Result<TurnResult> {
         let started_unix_seconds = now();
+        let profiled = self.experiment.flame_graphs.enabled && planned.is_profiled();
         let mut refilled = false;
         if let Some(backing) = &self.backing {
             let mut say = |what: &str| self.progress.say(what);
@@ -315,13 +312,14 @@ impl<'a> Laboratory<'a> {
         }
         let mut result = self.with_storage(arm, |laboratory, storage| {
             let interval = Duration::from_millis(laboratory.experiment.meters.memory_interval_milliseconds);
-            let mut context = TurnContext::new(
-                storage,
-                laboratory.directory.scratch(),
-                planned.seed(),
-                interval,
-                &laboratory.progress,
-            );
+            let given = Given {
+                scratch: laboratory.directory.scratch(),
+                seed: planned.seed(),
+                memory_interval: interval,
+                flame_graphs: profiled.then(|| (run, format!("flame-{}", planned.arm))),
+                progress: &laboratory.progress,
+            };
+            let mut context = TurnContext::new(storage, given);
             laboratory.workload.run(&mut context)?;
             // A workload that took an ended child for a finished one must not be believed.
             interrupt::check()?;
@@ -332,7 +330,6 @@ impl<'a> Laboratory<'a> {
                 .notes
                 .push("the backing file had got holes, and was written anew".to_owned());
         }
-        let _ = run;
         Ok(TurnResult {
             arm: arm.name.clone(),
             round: planned.round,
@@ -390,8 +387,14 @@ impl<'a> Laboratory<'a> {
         Ok(())
     }
 
-    /// Moves what the last turn left in its scratch directory to the run's, for whoever looks for the reason.
-    fn keep_scratch(&self, run: &std::path::Path) -> Option<PathBuf> {
-        self.directory.keep_scratch(&run.join("failed-turn"))
+    /// Keeps the logs of a turn that failed, and says where, and how the run is finished.
+    fn say_how_to_go_on(&self, run: &Path) {
+        if let Some(kept) = self.directory.keep_scratch(&run.join("failed-turn")) {
+            self.progress.line(&format!("logs are in {}", kept.display()));
+        }
+        self.progress.line(&format!(
+            "the run is not finished: 'packstone lab run EXPERIMENT --resume {}' goes on with it",
+            run.display()
+        ));
     }
 }

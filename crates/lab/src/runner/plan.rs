@@ -28,6 +28,12 @@ impl PlannedTurn {
         (self.arm.as_str(), self.round, self.position) == (result.arm.as_str(), result.round, result.position)
     }
 
+    /// Whether flame graphs are made in it, when they are wanted: one turn of every arm, on the same way of the same round,
+    /// so that what sampling costs falls on all arms alike.
+    pub fn is_profiled(&self) -> bool {
+        self.round == Some(0) && self.way == 0
+    }
+
     /// The same for all arms on the same way of one round, and for both turns of the pair: what is compared gets the same
     /// work.
     pub fn seed(&self) -> u64 {
@@ -120,6 +126,17 @@ mod tests {
         seeds.sort_unstable();
         seeds.dedup();
         assert_eq!(seeds.len(), 1 + 2 * 2);
+    }
+
+    #[test]
+    fn one_turn_of_every_arm_is_profiled() {
+        let turns = plan(&experiment(""));
+        let profiled: Vec<&str> = turns
+            .iter()
+            .filter(|turn| turn.is_profiled())
+            .map(|turn| turn.arm.as_str())
+            .collect();
+        assert_eq!(profiled, ["a", "b", "c"]);
     }
 
     #[test]

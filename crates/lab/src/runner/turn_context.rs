@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use super::progress::Progress;
 use crate::figure::{Better, Distribution, Figure, Series, TurnResult, Unit};
+use crate::flame::{Profiled, Profiler, Target};
 use crate::interrupt;
 use crate::meter::Reading;
 use crate::meter::memory::Sampler;
@@ -14,32 +15,51 @@ use crate::place::Storage;
 use crate::scratch::Cleanup;
 use crate::turn::{Place, Processes, Turn, Work};
 
+/// What a turn is given besides its storage.
+pub(super) struct Given<'a> {
+    /// Directory off the storage, see [`Turn::scratch`].
+    pub scratch: &'a Path,
+    /// See [`Turn::seed`].
+    pub seed: u64,
+    /// Time between two looks at the memory of server and daemon.
+    pub memory_interval: Duration,
+    /// Where flame graphs go and how their names begin, when this turn is profiled.
+    pub flame_graphs: Option<(&'a Path, String)>,
+    /// Where what happens is said.
+    pub progress: &'a Progress,
+}
+
 pub(super) struct TurnContext<'a> {
     storage: &'a mut dyn Storage,
-    scratch: &'a Path,
-    seed: u64,
-    memory_interval: Duration,
-    progress: &'a Progress,
+    given: Given<'a>,
     result: TurnResult,
     steps: interrupt::Steps,
 }
 
 impl<'a> TurnContext<'a> {
-    pub(super) fn new(
-        storage: &'a mut dyn Storage,
-        scratch: &'a Path,
-        seed: u64,
-        memory_interval: Duration,
-        progress: &'a Progress,
-    ) -> TurnContext<'a> {
+    pub(super) fn new(storage: &'a mut dyn Storage, given: Given<'a>) -> TurnContext<'a> {
         TurnContext {
             storage,
-            scratch,
-            seed,
-            memory_interval,
-            progress,
+            given,
             result: TurnResult::default(),
             steps: interrupt::Steps::new(),
+        }
+    }
+
+    fn start_profile(&self, phase: &str, servers: &[i32], daemons: &[i32]) -> Option<Profiler> {
+        let (directory, stem) = self.given.flame_graphs.as_ref()?;
+        let targets = [Target::new("server", servers), Target::new("daemon", daemons)];
+        let stem = file_name(&format!("{stem}-{phase}"));
+        Some(Profiler::start(phase, &targets, directory, &stem))
+    }
+
+    fn finish_profile(&mut self, profiler: Option<Profiler>) {
+        let Some(profiler) = profiler else { return };
+        self.given.progress.say("drawing flame graphs");
+        let Profiled { graphs, notes } = profiler.finish();
+        self.result.flame_graphs.extend(graphs);
+        for note in notes {
+            self.note(&note);
         }
     }
 
@@ -55,15 +75,15 @@ impl Turn for TurnContext<'_> {
     }
 
     fn scratch(&self) -> &Path {
-        self.scratch
+        self.given.scratch
     }
 
     fn seed(&self) -> u64 {
-        self.seed
+        self.given.seed
     }
 
     fn say(&mut self, what: &str) {
-        self.progress.say(what);
+        self.given.progress.say(what);
     }
 
     fn measure(
@@ -74,11 +94,12 @@ impl Turn for TurnContext<'_> {
         work: &mut dyn FnMut() -> Result<Work>,
     ) -> Result<Duration> {
         interrupt::check()?;
-        self.progress.say(phase);
+        self.given.progress.say(phase);
         let servers = &processes.server_pids;
-        let before = Reading::before(self.storage, servers)?;
         let daemons = self.storage.daemon_pids();
-        let sampler = Sampler::start(servers.clone(), daemons, self.memory_interval)?;
+        let profiler = self.start_profile(phase, servers, &daemons);
+        let before = Reading::before(self.storage, servers)?;
+        let sampler = Sampler::start(servers.clone(), daemons, self.given.memory_interval)?;
         let serving = interrupt::Serving::new(servers);
         let start = Instant::now();
         let mut outcome = work();
@@ -94,6 +115,7 @@ impl Turn for TurnContext<'_> {
         let work = outcome?;
         interrupt::check()?;
         let after = Reading::after(self.storage, servers)?;
+        self.finish_profile(profiler);
         self.record(phase, "time", Unit::Seconds, Better::Lower, elapsed.as_secs_f64());
         let costs = before.figures_until(&after, phase, work, &peak);
         self.result.figures.extend(costs.figures);
@@ -130,4 +152,17 @@ impl Turn for TurnContext<'_> {
     fn cleanup(&self) -> Option<&Cleanup> {
         Some(self.steps.cleanup())
     }
+}
+
+/// `text` with nothing in it that file names or pages would trip over.
+fn file_name(text: &str) -> String {
+    text.chars()
+        .map(|letter| {
+            if letter.is_ascii_alphanumeric() {
+                letter
+            } else {
+                '-'
+            }
+        })
+        .collect()
 }

@@ -1,8 +1,7 @@
 //! `packstone lab check`: what an experiment would do, and what this machine lacks for it.
 
-use super::{ExperimentArguments, refuse_missing, render_preview};
+use super::{ExperimentArguments, preview, refuse_missing, render_preview};
 use crate::output::emit;
-use packstone_lab::runner;
 use std::path::Path;
 
 /// What `lab check` takes.
@@ -20,7 +19,7 @@ pub struct Arguments {
 /// Checks.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let options = arguments.experiment.options(Path::new("runs"), None)?;
-    let preview = runner::preview(&options)?;
+    let preview = preview(&options)?;
     emit(&render_preview(&preview))?;
     refuse_missing(&preview)?;
     emit("the experiment can run here\n")

@@ -88,3 +88,17 @@ pub(super) fn write_page(
     };
     write().with_context(|| format!("cannot write {}", path.display()))
 }
+
+/// Writes everything as JSON to `path`.
+pub(super) fn write_data(
+    path: &Path,
+    information: &RunInformation,
+    turns: &[TurnResult],
+) -> anyhow::Result<()> {
+    let write = || -> anyhow::Result<()> {
+        let mut file = BufWriter::new(File::create(path)?);
+        write_json(&mut file, information, turns, &analyse(information, turns))?;
+        Ok(file.flush()?)
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}

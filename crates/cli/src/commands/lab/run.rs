@@ -1,6 +1,6 @@
 //! `packstone lab run`: runs an experiment, then shows what was found.
 
-use super::{ExperimentArguments, refuse_missing, render_preview, report};
+use super::{ExperimentArguments, preview, refuse_missing, render_preview, report};
 use crate::output::emit;
 use packstone_lab::runner;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let options = arguments
         .experiment
         .options(&arguments.output, arguments.resume.as_deref())?;
-    let preview = runner::preview(&options)?;
+    let preview = preview(&options)?;
     if arguments.dry_run {
         return emit(&render_preview(&preview));
     }
@@ -47,6 +47,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let finished = runner::run(&options)?;
     let page = finished.directory.join("report.html");
+    let data = finished.directory.join("report.json");
+    report::write_data(&data, &finished.information, &finished.turns)?;
     report::write_page(&page, &finished.directory, &finished.information, &finished.turns)?;
     report::show(&finished.information, &finished.turns, arguments.json, false)?;
     eprintln!(

@@ -1,6 +1,6 @@
 //! The end of the page: what was run and where, what readers should know, and how the numbers were found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 
@@ -46,10 +46,12 @@ pub(super) fn what_was_run(run: Run) -> Markup {
 
 /// What the turns noted, each note once with the arms that made it.
 pub(super) fn notes(run: Run) -> Markup {
-    let mut notes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut notes: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
     for turn in run.turns {
         for note in &turn.notes {
-            notes.entry(note).or_default().push(&turn.arm);
+            let (turns, arms) = notes.entry(note).or_default();
+            *turns += 1;
+            arms.insert(&turn.arm);
         }
     }
     html! {
@@ -57,11 +59,9 @@ pub(super) fn notes(run: Run) -> Markup {
             section {
                 h2 { "Notes" }
                 ul {
-                    @for (note, arms) in &mut notes {
-                        @let turns = arms.len();
-                        @let _ = arms.sort_unstable();
-                        @let _ = arms.dedup();
-                        li { (note) " (" (arms.join(", ")) "; " (turns) @if turns == 1 { " turn)" } @else { " turns)" } }
+                    @for (note, (turns, arms)) in &notes {
+                        @let arms: Vec<&str> = arms.iter().copied().collect();
+                        li { (note) " (" (arms.join(", ")) "; " (turns) @if *turns == 1 { " turn)" } @else { " turns)" } }
                     }
                 }
             }

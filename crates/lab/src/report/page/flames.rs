@@ -10,6 +10,9 @@ use crate::figure::FlameGraph;
 /// A larger file is named, not embedded: the page must stay one that a browser opens at once.
 const LARGEST_BYTES: u64 = 4 << 20;
 
+/// Stands before a graph in its frame. The graph's script takes the width of its element, which has none of its own here.
+const FILL_FRAME: &str = "<style>body{margin:0}svg{width:100%}</style>";
+
 pub(super) fn section(run: Run) -> Markup {
     let (shown, others) = chosen(run);
     html! {
@@ -57,7 +60,7 @@ fn chosen<'a>(run: Run<'a>) -> (Vec<(&'a str, &'a FlameGraph)>, usize) {
 fn embedded(directory: &Path, graph: &FlameGraph) -> Markup {
     match read(directory, &graph.file) {
         Ok(svg) => html! {
-            iframe title={ "Flame graph of " (graph.process) } sandbox="allow-scripts" loading="lazy" srcdoc=(svg) {}
+            iframe title={ "Flame graph of " (graph.process) } sandbox="allow-scripts allow-modals" loading="lazy" srcdoc=(svg) {}
         },
         Err(reason) => html! { p { "Not shown: " (graph.file) " " (reason) "." } },
     }
@@ -81,5 +84,5 @@ fn read(directory: &Path, file: &str) -> Result<String, String> {
     }
     let text = std::fs::read_to_string(&path).map_err(|error| format!("cannot be read ({error})"))?;
     let start = text.find("<svg").ok_or("is no SVG")?;
-    Ok(text[start..].to_owned())
+    Ok(format!("{FILL_FRAME}{}", &text[start..]))
 }

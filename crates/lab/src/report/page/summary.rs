@@ -130,13 +130,13 @@ fn table(run: Run, arm: &str, of: impl Fn(&FigureAnalysis) -> bool, what: &str) 
             .and_then(|column| column.median)
             .map_or_else(|| "-".to_owned(), |value| humanise(value, figure.unit))
     };
+    let shown: Vec<&FigureAnalysis> = run.analysis.figures.iter().filter(|figure| of(figure)).collect();
     html! {
         div.wide {
-            table {
+            table.summary {
                 caption { (arm) " against " (control) ": " (what) ", medians, and what they come to" }
                 thead {
                     tr {
-                        th scope="col" { "Phase" }
                         th scope="col" { "Figure" }
                         th.number scope="col" { (control) }
                         th.number scope="col" { (arm) }
@@ -145,15 +145,19 @@ fn table(run: Run, arm: &str, of: impl Fn(&FigureAnalysis) -> bool, what: &str) 
                     }
                 }
                 tbody {
-                    @for figure in run.analysis.figures.iter().filter(|figure| of(figure)) {
+                    @for (index, figure) in shown.iter().enumerate() {
+                        @if index == 0 || shown[index - 1].phase != figure.phase {
+                            tr.group { th colspan="5" scope="colgroup" { (shown_phase(&figure.phase)) } }
+                        }
                         @if let Some(comparison) = comparison(figure, arm) {
                             tr {
-                                td { (shown_phase(&figure.phase)) }
                                 th scope="row" { (figure.name) }
-                                td.number { (median(figure, control)) }
-                                td.number { (median(figure, arm)) }
+                                td.number data-label=(control) { (median(figure, control)) }
+                                td.number data-label=(arm) { (median(figure, arm)) }
                                 td { span class={ "verdict " (verdict_class(comparison.verdict)) } { (comparison.words) } }
-                                td.number { (figure.noise_floor_log.map_or_else(|| "-".to_owned(), verdict::percent)) }
+                                td.number data-label="noise floor" {
+                                    (figure.noise_floor_log.map_or_else(|| "-".to_owned(), verdict::percent))
+                                }
                             }
                         }
                     }

@@ -197,8 +197,8 @@ fn flame_graphs_are_shut_in_frames_and_only_files_of_the_run_are_read() {
     let page = written(directory.path(), &information, &turns);
     well_formed(&page);
     assert!(
-        page.contains("sandbox=\"allow-scripts\"")
-            && page.contains("srcdoc=\"&lt;svg&gt;&lt;script&gt;&quot;x&quot;")
+        page.contains("sandbox=\"allow-scripts allow-modals\"")
+            && page.contains("/style&gt;&lt;svg&gt;&lt;script&gt;&quot;x&quot;")
     );
     assert!(page.contains("../etc/passwd is not a file of this run"));
     assert!(page.contains("gone.svg cannot be read"));

@@ -40,7 +40,7 @@ pub fn plot(analysis: &Analysis, figure: &FigureAnalysis, turns: &[TurnResult]) 
     let bottom = MARGIN + ROW * analysis.arms.len() as f64;
     let middle = |arm: usize| MARGIN + ROW * (arm as f64 + 0.5);
     let content = html! {
-        (horizontal_axis(&scale, MARGIN, bottom, &|tick| humanise(tick, figure.unit)))
+        (horizontal_axis(&scale, MARGIN, bottom, figure.unit))
         @for (index, arm) in figure.arms.iter().enumerate() {
             text x=(at(left - 4.0)) y=(at(middle(index) + 4.0)) text-anchor="end" { (shortened(&arm.arm, left - 8.0)) }
             @if let Some(median) = arm.median {

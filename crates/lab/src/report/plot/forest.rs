@@ -4,7 +4,7 @@
 
 use maud::{Markup, html};
 
-use super::{AXIS_HEIGHT, LETTER, MARGIN, WIDTH, at, horizontal_axis, shortened, svg};
+use super::{AXIS_HEIGHT, LETTER, MARGIN, WIDTH, at, named_axis, shortened, svg};
 use crate::analysis::verdict::{self, Verdict};
 use crate::analysis::{Comparison, FigureAnalysis};
 use crate::report::scale::{Scale, limits};
@@ -47,10 +47,8 @@ pub fn plot(lines: &[Line], arm: &str, control: &str) -> Option<Markup> {
     let high = (high.max(1.0) * 1.05).min(FARTHEST);
     let scale = Scale::logarithmic(low, high, START, END);
     let bottom = MARGIN + ROW * drawn.len() as f64;
-    let one = scale.place(1.0);
     let content = html! {
-        (horizontal_axis(&scale, MARGIN, bottom, &tick))
-        line.one x1=(at(one)) x2=(at(one)) y1=(at(MARGIN)) y2=(at(bottom)) {}
+        (named_axis(&scale, bottom, bottom, 1.0, &tick))
         @for (index, line) in drawn.iter().enumerate() {
             (row(line, &scale, MARGIN + ROW * index as f64))
         }
@@ -79,16 +77,22 @@ fn row(line: &Line, scale: &Scale, top: f64) -> Markup {
         ),
         None => verdict::ratio(ratio),
     };
-    let room = END - START - (said.chars().count() + 2) as f64 * LETTER;
+    let room = END - START - (said.chars().count() + 4) as f64 * LETTER;
     html! {
         g {
             title { (line.name) ": " (comparison.words) }
+            @for tick in scale.ticks(5, 1.0) {
+                @let x = at(scale.place(tick));
+                line.grid x1=(x) x2=(x) y1=(at(middle - 7.0)) y2=(at(middle + 7.0)) {}
+            }
+            @let one = at(scale.place(1.0));
+            line.one x1=(one) x2=(one) y1=(at(middle - 8.0)) y2=(at(middle + 8.0)) {}
             @if let Some(floor) = line.figure.noise_floor_log {
                 @let (from, to) = (scale.place((-floor).exp()), scale.place(floor.exp()));
                 rect.noise x=(at(from)) y=(at(middle - 6.0)) width=(at(to - from)) height="12" {}
             }
-            text.backed x=(at(START)) y=(at(top + 12.0)) { (shortened(&line.name, room)) }
-            text.backed x=(at(END)) y=(at(top + 12.0)) text-anchor="end" { (said) }
+            text x=(at(START)) y=(at(top + 12.0)) { (shortened(&line.name, room)) }
+            text x=(at(END)) y=(at(top + 12.0)) text-anchor="end" { (said) }
             @if let Some(interval) = comparison.interval {
                 @let (from, to) = (scale.place(interval.low), scale.place(interval.high));
                 line class={ "interval " (class) } x1=(at(from)) x2=(at(to)) y1=(at(middle)) y2=(at(middle)) {}

@@ -9,7 +9,6 @@ use super::{AXIS_HEIGHT, MARGIN, WIDTH, arm_class, at, horizontal_axis, path, sv
 use crate::analysis::{Analysis, median};
 use crate::figure::{Distribution, TurnResult, Unit};
 use crate::report::scale::{Scale, limits};
-use crate::report::units::humanise;
 
 const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 52.0;
@@ -81,29 +80,25 @@ impl Latencies<'_> {
         median(&seconds)
     }
 
-    /// The plot; nothing when there is no positive time.
+    /// The plot; nothing when there is no positive time. The one longest operation of a turn is in the table only: its
+    /// share has no place on an axis that never reaches 100 %.
     pub fn plot(&self, arms: usize) -> Option<Markup> {
-        let times = self
-            .turns
-            .iter()
-            .flat_map(|turn| turn.1.points.iter().map(|point| point.0));
-        let (low, high) = limits(times.filter(|seconds| *seconds > 0.0))?;
+        let drawn = || {
+            self.turns
+                .iter()
+                .flat_map(|turn| &turn.1.points)
+                .filter(|point| point.1 < 1.0)
+        };
+        let (low, high) = limits(drawn().map(|point| point.0).filter(|seconds| *seconds > 0.0))?;
+        let slowest = drawn().map(|point| point.1).fold(0.9, f64::max);
         let x = Scale::logarithmic(low, high, LEFT + 4.0, WIDTH - 16.0);
-        let shares = self
-            .turns
-            .iter()
-            .flat_map(|turn| turn.1.points.iter().map(|point| point.1));
-        let slowest = shares.filter(|share| *share < 1.0).fold(0.9, f64::max);
         let y = Scale::linear(0.0, rareness(slowest), HEIGHT, MARGIN + 8.0);
         let line = |points: &[(f64, f64)]| {
-            path(
-                points
-                    .iter()
-                    .map(|point| (x.place(point.0), y.place(rareness(point.1)))),
-            )
+            let within = points.iter().filter(|point| point.1 < 1.0);
+            path(within.map(|point| (x.place(point.0), y.place(rareness(point.1)))))
         };
         let content = html! {
-            (horizontal_axis(&x, MARGIN, HEIGHT, &|seconds| humanise(seconds, Unit::Seconds)))
+            (horizontal_axis(&x, MARGIN, HEIGHT, Unit::Seconds))
             @for (share, name) in NAMED.iter().filter(|named| named.0 <= slowest) {
                 @let height = y.place(rareness(*share));
                 line.percentile x1=(at(LEFT)) x2=(at(WIDTH - MARGIN)) y1=(at(height)) y2=(at(height)) {}
@@ -113,7 +108,7 @@ impl Latencies<'_> {
                 polyline class={ "thin " (arm_class(*arm)) } points=(line(&distribution.points)) {}
             }
             @for arm in 0..arms {
-                polyline class={ "thick " (arm_class(arm)) } points=(line(&self.median_curve(arm, slowest))) {}
+                polyline class={ "thick " (arm_class(arm)) } points=(line(&self.median_curve(arm))) {}
             }
         };
         let title = format!(
@@ -123,10 +118,16 @@ impl Latencies<'_> {
         Some(svg(HEIGHT + AXIS_HEIGHT, &title, content))
     }
 
-    fn median_curve(&self, arm: usize, slowest: f64) -> Vec<(f64, f64)> {
-        let steps = 80;
-        (0..=steps)
-            .map(|step| 1.0 - 10_f64.powf(-rareness(slowest) * f64::from(step) / f64::from(steps)))
+    /// The median of the arm's turns at every share that any of them names, so that it bends where they do.
+    fn median_curve(&self, arm: usize) -> Vec<(f64, f64)> {
+        let of_arm = self.turns.iter().filter(|turn| turn.0 == arm);
+        let mut shares: Vec<f64> = of_arm
+            .flat_map(|turn| turn.1.points.iter().map(|point| point.1))
+            .collect();
+        shares.sort_by(f64::total_cmp);
+        shares.dedup_by(|one, other| (rareness(*one) - rareness(*other)).abs() < 0.01);
+        shares
+            .into_iter()
             .filter_map(|share| Some((self.seconds(arm, share)?, share)))
             .collect()
     }

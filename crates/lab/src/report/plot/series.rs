@@ -6,7 +6,6 @@ use super::{AXIS_HEIGHT, MARGIN, WIDTH, arm_class, horizontal_axis, path, svg, v
 use crate::analysis::{Analysis, median};
 use crate::figure::{Series, TurnResult, Unit};
 use crate::report::scale::{Scale, limits};
-use crate::report::units::humanise;
 
 const HEIGHT: f64 = 200.0;
 const LEFT: f64 = 74.0;
@@ -69,8 +68,8 @@ impl OverTime<'_> {
         let x = Scale::linear(from.min(0.0), to, LEFT + 2.0, WIDTH - 16.0);
         let y = Scale::linear(low.min(0.0), high.max(0.0) * 1.02, HEIGHT, MARGIN + 8.0);
         let content = html! {
-            (horizontal_axis(&x, MARGIN, HEIGHT, &|seconds| humanise(seconds, Unit::Seconds)))
-            (vertical_axis(&y, LEFT, &|tick| humanise(tick, self.unit)))
+            (horizontal_axis(&x, MARGIN, HEIGHT, Unit::Seconds))
+            (vertical_axis(&y, LEFT, self.unit))
             @for (arm, series) in &self.turns {
                 @let line = path(thinned(&series.points).into_iter().map(|point| (x.place(point.0), y.place(point.1))));
                 polyline class={ "turn " (arm_class(*arm)) } points=(line) {}
