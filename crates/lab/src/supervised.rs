@@ -13,8 +13,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
 
-use crate::process;
 use crate::scratch::Cleanup;
+use crate::{interrupt, process};
 
 /// How long killed processes may take to end; those that wait for a file system end when it answers.
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -101,6 +101,8 @@ pub fn require_success(command: &Command, output: &Output) -> Result<()> {
     if output.status.success() {
         return Ok(());
     }
+    // Ended by an interrupt, it has nothing to say that anybody wants to read.
+    interrupt::check()?;
     let tail = |bytes: &[u8]| bytes[bytes.len().saturating_sub(TAIL_BYTES)..].to_vec();
     let short = Output {
         status: output.status,

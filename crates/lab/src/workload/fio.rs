@@ -14,6 +14,9 @@
 //! A job's options are those of fio, with fio's defaults. Each job has a directory of its own; files that it reads are laid
 //! out before the phase begins.
 //!
+//! fio writes random bytes unless told otherwise, and no storage can compress those: where it matters, give
+//! `buffer_compress_percentage`, `buffer_compress_chunk` and `refill_buffers`.
+//!
 //! Leaves out: options that lead out of the arm's directory, which are refused.
 
 mod output;

@@ -4,6 +4,10 @@
 //! `STORE, ORDER`. An arm may choose its store with the setting `engine`; phases are then called `ORDER` alone, so that
 //! arms with different stores are compared with each other.
 //!
+//! What the lab measures of a phase includes making the store, which writes zeros over a part of a new pool, and reading
+//! everything back. What the program counts of the puts alone are the figures `device bytes of the puts` and
+//! `store's own count of written bytes`, in total and per item.
+//!
 //! It is a program of its own because the stores are not to be linked into `packstone`.
 
 use std::collections::HashMap;
@@ -69,13 +73,13 @@ const FIGURES: [(&str, &str, Unit, Better); 7] = [
     ),
     (
         "device_written_bytes",
-        "bytes written to the device, by the program's count",
+        "device bytes of the puts",
         Unit::Bytes,
         Better::Lower,
     ),
     (
         "own_written_bytes",
-        "bytes written, by the store's count",
+        "store's own count of written bytes",
         Unit::Bytes,
         Better::Lower,
     ),
@@ -186,6 +190,10 @@ impl KeyValue {
             // What a store does not know is null.
             if let Some(value) = line.get(field).and_then(Value::as_f64) {
                 turn.record(phase, name, unit, better, value);
+                if unit == Unit::Bytes {
+                    let each = value / self.items as f64;
+                    turn.record(phase, &format!("{name} per item"), unit, better, each);
+                }
             }
         }
         std::fs::remove_dir_all(&directory).with_context(|| format!("cannot remove {}", directory.display()))
