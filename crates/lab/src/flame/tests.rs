@@ -5,17 +5,13 @@ use std::time::Duration;
 
 use super::*;
 
-/// A process that keeps a processor busy until it is dropped.
+/// A process whose children, each short-lived, keep a processor busy until it is dropped.
 struct Busy(Child);
 
 impl Busy {
     fn start() -> Busy {
-        Busy(
-            Command::new("sh")
-                .args(["-c", "while :; do :; done"])
-                .spawn()
-                .expect("a shell"),
-        )
+        let copying = "while :; do dd if=/dev/zero of=/dev/null bs=64k count=1000 2>/dev/null; done";
+        Busy(Command::new("sh").args(["-c", copying]).spawn().expect("a shell"))
     }
 
     fn pid(&self) -> i32 {
@@ -56,6 +52,10 @@ fn a_busy_process_gets_a_graph_or_a_note_that_says_why_not() {
                 "{}",
                 &svg[..svg.len().min(400)]
             );
+            assert!(
+                svg.contains("<title>dd ("),
+                "children that were started later are sampled too"
+            );
             assert!(notes.is_empty(), "{notes:?}");
             assert_eq!(left.len(), 1, "the samples are gone: {left:?}");
         }
@@ -63,6 +63,10 @@ fn a_busy_process_gets_a_graph_or_a_note_that_says_why_not() {
             println!("SKIPPED: flame graph of a busy process: {notes:?}");
             assert_eq!(notes.len(), 1, "{notes:?}");
             assert!(notes[0].starts_with("no flame graph: "), "{notes:?}");
+            assert!(
+                !notes[0].contains("no samples"),
+                "the processes were busy: {notes:?}"
+            );
             assert!(left.is_empty(), "{left:?}");
         }
         _ => panic!("more graphs than targets: {graphs:?}"),
