@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::*;
 
-/// A process whose children, each short-lived, keep a processor busy until it is dropped.
+/// A process whose children keep a processor busy until it is dropped.
 struct Busy(Child);
 
 impl Busy {
     fn start() -> Busy {
-        let copying = "while :; do dd if=/dev/zero of=/dev/null bs=64k count=1000 2>/dev/null; done";
+        let copying = "while :; do dd if=/dev/zero of=/dev/null bs=64k count=20000 2>/dev/null; done";
         Busy(Command::new("sh").args(["-c", copying]).spawn().expect("a shell"))
     }
 
