@@ -5,6 +5,8 @@
 # With --suites it installs the test suites of others as well, which `make test` and `make posix` run through a mount:
 # Debian packages, and two programs that cargo builds into tools/bin of the build directory.
 #
+# With --lab it installs what the lab needs besides: the other file systems' tools, and fio.
+#
 # With --flame-graphs it installs what the lab needs for flame graphs: perf, and the programs that render them, into the
 # same place; PACKSTONE_INFERNO_BIN=target/tools/bin tells the lab where they are.
 #
@@ -42,6 +44,15 @@ readonly SUITE_PACKAGES=(
     dbench:"the load of a file server"
     e2fsprogs:"mkfs.ext4, for the control"
     mount:"mounting the control"
+)
+
+# What `packstone lab` compares with, installed with --lab.
+readonly LAB_PACKAGES=(
+    e2fsprogs:"mkfs.ext4, the usual control"
+    xfsprogs:"mkfs.xfs"
+    btrfs-progs:"mkfs.btrfs"
+    mount:"mounting them, and loop devices"
+    fio:"the workload fio"
 )
 
 # crate:version. Programs that are run, not libraries that are linked: their licences do not bind what is built here.
@@ -179,11 +190,12 @@ install_flame_graphs() {
 }
 
 case "${1:-}" in
-"" | --suites | --flame-graphs) ;;
-*) die "unknown argument '$1'; there are --suites and --flame-graphs" ;;
+"" | --suites | --lab | --flame-graphs) ;;
+*) die "unknown argument '$1'; there are --suites, --lab and --flame-graphs" ;;
 esac
 install_packages "${PACKAGES[@]}"
 install_rust
 prepare_fuse
 [ "${1:-}" != --suites ] || install_suites
+[ "${1:-}" != --lab ] || install_packages "${LAB_PACKAGES[@]}"
 [ "${1:-}" != --flame-graphs ] || install_flame_graphs
