@@ -276,7 +276,7 @@ fn mark_key_figures(figures: &mut [FigureAnalysis]) {
         let key = (KEY_NAMES.iter().any(named) && !redundant) || KEY_TOTALS.iter().any(metered);
         figures[index].key = key && phase != PROBE_PHASE;
     }
-    // A phase whose names are all unknown here shows everything rather than nothing.
+    // A phase whose names are all unknown here shows everything rather than nothing; but a probe is no result.
     let bare: Vec<bool> = names
         .iter()
         .map(|(phase, _)| {
