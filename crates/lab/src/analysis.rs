@@ -233,13 +233,15 @@ fn seed(information: &RunInformation, row: &Row, arm: &str) -> u64 {
 }
 
 /// Names that a reader looks at first, in small letters; more words may follow.
-const KEY_NAMES: [&str; 6] = [
+const KEY_NAMES: [&str; 8] = [
     "throughput",
     "time",
+    "statement seconds",
     "latency p99",
-    "bytes stored",
     "stored bytes",
+    "bytes stored",
     "file size",
+    "bytes written to the device",
 ];
 
 /// Totals of the meters that say more when divided by the operations; the quotient is key where there is one.
@@ -249,6 +251,9 @@ const KEY_TOTALS: [&str; 3] = [
     "cpu seconds of the machine",
 ];
 
+/// What the devices can do, measured once for each arm and not in every turn: for looking up, not for comparing.
+const PROBE_PHASE: &str = "probe";
+
 fn mark_key_figures(figures: &mut [FigureAnalysis]) {
     let names: Vec<(String, String)> = figures
         .iter()
@@ -256,26 +261,30 @@ fn mark_key_figures(figures: &mut [FigureAnalysis]) {
         .collect();
     let quotient_of = |total: &str, name: &str| name.starts_with(&format!("{total} per "));
     for (index, (phase, name)) in names.iter().enumerate() {
-        let named =
-            |key: &&str| name == *key || (name.starts_with(&format!("{key} ")) && !quotient_of(key, name));
-        let metered = |total: &&str| {
-            let has_quotient = || {
-                names
-                    .iter()
-                    .any(|other| other.0 == *phase && quotient_of(total, &other.1))
-            };
-            quotient_of(total, name) || (name == *total && !has_quotient())
+        let in_phase =
+            |of: &dyn Fn(&str) -> bool| names.iter().any(|other| other.0 == *phase && of(&other.1));
+        let named = |key: &&str| {
+            let rest = name.strip_prefix(*key);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',']))
+                && !quotient_of(key, name)
         };
-        figures[index].key = KEY_NAMES.iter().any(named) || KEY_TOTALS.iter().any(metered);
+        let metered = |total: &&str| {
+            quotient_of(total, name) || (name == *total && !in_phase(&|other| quotient_of(total, other)))
+        };
+        // Time is set beforehand, or says the same as throughput, where there is throughput.
+        let redundant = name == "time" && in_phase(&|other| other == "throughput");
+        let key = (KEY_NAMES.iter().any(named) && !redundant) || KEY_TOTALS.iter().any(metered);
+        figures[index].key = key && phase != PROBE_PHASE;
     }
-    // A phase whose names are all unknown here shows everything rather than nothing.
-    let phases: Vec<&String> = names.iter().map(|name| &name.0).collect();
-    let known: Vec<bool> = phases
+    // A phase whose names are all unknown here shows everything rather than nothing; but a probe is no result.
+    let bare: Vec<bool> = names
         .iter()
-        .map(|phase| figures.iter().any(|figure| figure.phase == **phase && figure.key))
+        .map(|(phase, _)| {
+            phase != PROBE_PHASE && !figures.iter().any(|figure| figure.phase == *phase && figure.key)
+        })
         .collect();
-    for (figure, known) in figures.iter_mut().zip(known) {
-        figure.key |= !known;
+    for (figure, bare) in figures.iter_mut().zip(bare) {
+        figure.key |= bare;
     }
 }
 

@@ -18,7 +18,8 @@
 //! is no graph and a note that says why and what to do. With no targets, or none alive, nothing happens.
 //!
 //! Sampling costs a little time, on all arms alike. Stacks follow frame pointers: programs built without them, as most
-//! distributions build PostgreSQL, have shallow stacks in user space; those of the kernel are whole.
+//! distributions build PostgreSQL, have shallow stacks in user space; those of the kernel are whole. Where a virtual machine has
+//! no hardware counters `perf` uses a timer that each process starts anew, so processes that live less than 5 ms are missed.
 //!
 //! Rendering is done by the programs of `inferno` (`inferno-collapse-perf`, `inferno-flamegraph`), which are run, not
 //! linked; why, in decision 0007.
@@ -33,6 +34,9 @@ use recording::Recording;
 
 /// Samples a second: high enough for a phase of some seconds, and no divisor of the kernel's clock ticks.
 const SAMPLES_PER_SECOND: u32 = 199;
+
+/// After so many times a failure to attach has another reason than processes that came and went.
+const MOST_TRIES: u32 = 5;
 
 /// Processes that get a graph of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,13 +86,10 @@ impl Profiler {
             notes: Vec::new(),
         };
         for target in targets {
-            let pids = recording::with_descendants(&target.pids);
-            if pids.is_empty() {
-                continue;
-            }
             let data = directory.join(format!("{}-{}.perf", profiler.stem, file_name(&target.process)));
-            match Recording::start(&pids, SAMPLES_PER_SECOND, &data) {
-                Ok(recording) => profiler.recordings.push((target.process.clone(), recording)),
+            match record(&target.pids, &data) {
+                Ok(Some(recording)) => profiler.recordings.push((target.process.clone(), recording)),
+                Ok(None) => {}
                 Err(reason) => profiler.note(&reason),
             }
         }
@@ -133,6 +134,26 @@ impl Profiler {
             self.notes.push(note);
         }
     }
+}
+
+/// Samples `roots` and their descendants; nothing when none is alive. A process that ends while `perf` attaches itself makes
+/// it give up, so it is tried again as long as that may have been the reason.
+fn record(roots: &[i32], data: &Path) -> Result<Option<Recording>, String> {
+    let mut pids = recording::with_descendants(roots);
+    let mut tries = 1;
+    while !pids.is_empty() {
+        let failed = match Recording::start(&pids, SAMPLES_PER_SECOND, data) {
+            Ok(recording) => return Ok(Some(recording)),
+            Err(reason) => reason,
+        };
+        let now = recording::with_descendants(roots);
+        if now == pids || tries == MOST_TRIES {
+            return Err(failed);
+        }
+        pids = now;
+        tries += 1;
+    }
+    Ok(None)
 }
 
 fn file_name(text: &str) -> String {

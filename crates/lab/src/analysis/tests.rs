@@ -243,3 +243,17 @@ fn a_phase_of_unknown_figures_shows_all_of_them() {
         .collect();
     assert!(analyse(&information(&["a"], 1), &turns).figures[0].key);
 }
+
+#[test]
+fn time_is_no_key_figure_beside_throughput_and_probes_never_have_any() {
+    let mut turns = rounds(&["a", "b"], &[[1.0, 2.0, 2.0, 1.0]; 3]);
+    for turn in &mut turns {
+        let seconds = turn.figures[0].value;
+        *turn = with(turn.clone(), "time", Unit::Seconds, Better::Lower, seconds);
+        turn.figures.push(turn.figures[0].clone());
+        turn.figures[2].phase = "probe".to_owned();
+    }
+    let analysis = analyse(&information(&["a", "b"], 3), &turns);
+    let keys: Vec<bool> = analysis.figures.iter().map(|figure| figure.key).collect();
+    assert_eq!(keys, [true, false, false]);
+}

@@ -30,7 +30,6 @@ impl Recording {
         let child = Command::new("perf")
             .args([
                 "record",
-                "--quiet",
                 "-g",
                 "-F",
                 &samples_per_second.to_string(),

@@ -1,21 +1,18 @@
 //! A profile of a process of our own, where `perf` is allowed here; and what happens where it is not.
 
+use std::io::Write;
 use std::process::{Child, Command};
 use std::time::Duration;
 
 use super::*;
 
-/// A process that keeps a processor busy until it is dropped.
+/// A process whose children keep a processor busy until it is dropped.
 struct Busy(Child);
 
 impl Busy {
     fn start() -> Busy {
-        Busy(
-            Command::new("sh")
-                .args(["-c", "while :; do :; done"])
-                .spawn()
-                .expect("a shell"),
-        )
+        let copying = "while :; do dd if=/dev/zero of=/dev/null bs=64k count=20000 2>/dev/null; done";
+        Busy(Command::new("sh").args(["-c", copying]).spawn().expect("a shell"))
     }
 
     fn pid(&self) -> i32 {
@@ -56,13 +53,27 @@ fn a_busy_process_gets_a_graph_or_a_note_that_says_why_not() {
                 "{}",
                 &svg[..svg.len().min(400)]
             );
+            assert!(
+                svg.contains("<title>dd ("),
+                "children that were started later are sampled too"
+            );
             assert!(notes.is_empty(), "{notes:?}");
             assert_eq!(left.len(), 1, "the samples are gone: {left:?}");
         }
         [] => {
-            println!("SKIPPED: flame graph of a busy process: {notes:?}");
+            // Past the capture of the test framework: `make test` counts these lines.
+            let _ = writeln!(
+                std::io::stderr(),
+                "SKIPPED {}: {}",
+                std::thread::current().name().unwrap_or("a test"),
+                notes.join("; ")
+            );
             assert_eq!(notes.len(), 1, "{notes:?}");
             assert!(notes[0].starts_with("no flame graph: "), "{notes:?}");
+            assert!(
+                !notes[0].contains("no samples"),
+                "the processes were busy: {notes:?}"
+            );
             assert!(left.is_empty(), "{left:?}");
         }
         _ => panic!("more graphs than targets: {graphs:?}"),

@@ -21,7 +21,7 @@ pub(super) fn section(run: Run) -> Markup {
                 h2 { "Flame graphs" }
                 p {
                     "Where processor time went: the wider a bar, the more samples had this function on their stack. The last "
-                    "turn of each arm is shown"
+                    "graph of each arm and phase is shown"
                     @if others > 0 { "; " (others) " more lie beside this page" }
                     ". Click a bar to look closer."
                 }

@@ -54,7 +54,8 @@ pub(super) fn forests(run: Run) -> Markup {
                 p {
                     "A dot is the ratio, the line through it the interval in which the true ratio lies with "
                     (format!("{:.0}", run.analysis.confidence * 100.0))
-                    " % confidence. What does not touch 1 differs; the grey band is what the control differed from itself."
+                    " % confidence. A difference is an interval that does not touch 1 around a dot outside the grey band, which is "
+                    "what the control differed from itself."
                 }
                 div.plots {
                     @for arm in &others { (forest(run, arm)) }
