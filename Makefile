@@ -10,7 +10,7 @@ SIM_SECONDS ?= 300
 HARNESS_DEBUG := $(TARGET)/debug/packstone-harness
 
 .DEFAULT_GOAL := build
-.PHONY: help setup suites build demo test check bench kv-bench bugs fuzz posix sim crash-points soak fmt clean
+.PHONY: help setup suites lab-tools build demo test check bench kv-bench bugs fuzz posix sim crash-points soak fmt clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -20,6 +20,9 @@ setup: ## install what the other targets need
 
 suites: ## install what the other targets need, and the test suites of others
 	@scripts/setup.sh --suites
+
+lab-tools: setup ## install what the other targets need, and what the lab compares with
+	@scripts/setup.sh --lab
 
 build: setup ## build the release binaries: target/release/packstone
 	@cargo build --release --locked --workspace --bins
@@ -42,8 +45,8 @@ sim: setup ## random lives over a failing device: pinned seeds, then fresh ones 
 check: setup ## formatting, clippy and rustdoc with warnings denied, layout rules, licences
 	@scripts/check.sh
 
-bench: build ## pgbench on an ext4 directory and on Packstone in turns (BENCH_DIR=dir, BENCH_ARGS='--rounds 3')
-	@$(HARNESS_RELEASE) bench $(BENCH_ARGS)
+bench: lab-tools build ## pgbench on ext4, xfs, btrfs and Packstone in turns, with a report (BENCH_ARGS=--help)
+	@$(TARGET)/release/packstone lab run experiments/pgbench.toml $(BENCH_ARGS)
 
 kv-bench: setup ## the pool's trees beside LMDB, redb, SQLite and fjall (KV_BENCH_ARGS='--rounds 4 --directory dir')
 	@cargo run --release --locked --quiet -p packstone-kv-bench --features peers -- $(KV_BENCH_ARGS)

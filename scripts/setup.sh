@@ -5,6 +5,11 @@
 # With --suites it installs the test suites of others as well, which `make test` and `make posix` run through a mount:
 # Debian packages, and two programs that cargo builds into tools/bin of the build directory.
 #
+# With --lab it installs what the lab needs besides: the other file systems' tools, and fio.
+#
+# With --flame-graphs it installs what the lab needs for flame graphs: perf, and the programs that render them, into the
+# same place; PACKSTONE_INFERNO_BIN=target/tools/bin tells the lab where they are.
+#
 # Safe to run again: it installs only what is missing and is quick when nothing is. Run by another user than root it
 # installs nothing with apt; it says what is missing and goes on, because most of the tests need less than all of it.
 set -euo pipefail
@@ -41,10 +46,27 @@ readonly SUITE_PACKAGES=(
     mount:"mounting the control"
 )
 
+# What `packstone lab` compares with, installed with --lab.
+readonly LAB_PACKAGES=(
+    e2fsprogs:"mkfs.ext4, the usual control"
+    xfsprogs:"mkfs.xfs"
+    btrfs-progs:"mkfs.btrfs"
+    mount:"mounting them, and loop devices"
+    fio:"the workload fio"
+)
+
 # crate:version. Programs that are run, not libraries that are linked: their licences do not bind what is built here.
 readonly SUITE_CRATES=(
     pjdfstest:0.2.2
     fsx:0.3.2
+)
+
+# For flame graphs of the lab, installed with --flame-graphs; run, not linked (docs/decisions/0007-lab-libraries.md).
+readonly FLAME_PACKAGES=(
+    linux-perf:"perf, which takes samples"
+)
+readonly FLAME_CRATES=(
+    inferno:0.12.8:inferno-flamegraph
 )
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -137,27 +159,43 @@ prepare_fuse() {
     [ -e /dev/fuse ] || say "/dev/fuse is missing: mounting will not work, and tests that mount are skipped"
 }
 
-# Without optimisation: they spend their time in the kernel, and build in half the time.
+# The programs of one crate, given as crate:version, or crate:version:program where no program has the crate's name, in
+# tools/bin. Without optimisation: the suites spend their time in the kernel, flame graphs are small, and they build in half
+# the time.
+install_crate() {
+    local crate version program tools=${CARGO_TARGET_DIR:-$ROOT/target}/tools
+    IFS=: read -r crate version program <<<"$1"
+    [ -x "$tools/bin/${program:-$crate}" ] && grep -qs "^\"$crate $version " "$tools/.crates.toml" && return
+    say "building $crate $version"
+    CARGO_TARGET_DIR=$tools/build cargo install "$crate" --version "$version" --locked --debug --quiet --root "$tools"
+}
+
 install_suites() {
-    local entry crate version tools
+    local entry
     install_packages "${SUITE_PACKAGES[@]}"
-    tools=${CARGO_TARGET_DIR:-$ROOT/target}/tools
     for entry in "${SUITE_CRATES[@]}"; do
-        crate=${entry%%:*} version=${entry##*:}
-        [ -x "$tools/bin/$crate" ] && grep -qs "^\"$crate $version " "$tools/.crates.toml" && continue
-        say "building $crate $version"
-        CARGO_TARGET_DIR=$tools/build cargo install "$crate" --version "$version" --locked --debug --quiet --root "$tools" && continue
+        install_crate "$entry" && continue
         # Elsewhere its tests are skipped, and say so; there it would go unnoticed.
-        [ -z "${CI:-}" ] || die "cargo could not install $crate $version"
-        say "cargo could not install $crate $version: the tests that need it are skipped"
+        [ -z "${CI:-}" ] || die "cargo could not install $entry"
+        say "cargo could not install $entry: the tests that need it are skipped"
+    done
+}
+
+install_flame_graphs() {
+    local entry
+    install_packages "${FLAME_PACKAGES[@]}"
+    for entry in "${FLAME_CRATES[@]}"; do
+        install_crate "$entry" || die "cargo could not install $entry"
     done
 }
 
 case "${1:-}" in
-"" | --suites) ;;
-*) die "unknown argument '$1'; there is only --suites" ;;
+"" | --suites | --lab | --flame-graphs) ;;
+*) die "unknown argument '$1'; there are --suites, --lab and --flame-graphs" ;;
 esac
 install_packages "${PACKAGES[@]}"
 install_rust
 prepare_fuse
 [ "${1:-}" != --suites ] || install_suites
+[ "${1:-}" != --lab ] || install_packages "${LAB_PACKAGES[@]}"
+[ "${1:-}" != --flame-graphs ] || install_flame_graphs

@@ -27,6 +27,10 @@ const COMMANDS: &[&[&str]] = &[
     &["estimate"],
     &["postgres"],
     &["postgres", "create"],
+    &["lab"],
+    &["lab", "run"],
+    &["lab", "report"],
+    &["lab", "check"],
     &["daemon"],
 ];
 

@@ -25,12 +25,13 @@ const NAMELESS_MODULES: [&str; 5] = ["common", "utils", "util", "helpers", "misc
 
 /// The workspace's crates and what each may use in its finished form. A crate that is not listed may use all of them, and
 /// none of the listed ones may use it.
-const LAYERS: [(&str, &[&str]); 5] = [
+const LAYERS: [(&str, &[&str]); 6] = [
     ("packstone-codec", &[]),
     ("packstone-media", &[]),
     ("packstone-pool", &["packstone-codec", "packstone-media"]),
     ("packstone-fs", &["packstone-pool"]),
     ("packstone-fuse", &["packstone-fs"]),
+    ("packstone-lab", &[]),
 ];
 
 /// What was found: errors fail the check, warnings are shown.

@@ -2,7 +2,6 @@
 //!
 //! ```text
 //! main ──► demo    one million click events on a compressed pool, then a table of sizes
-//!     ├──► bench   pgbench on an ext4 directory and on Packstone, in turns
 //!     ├──► posix   test suites of others, through the mount
 //!     ├──► runner  every test of the workspace, one summary line
 //!     ├──► bugs    deliberate bugs in a copy of the sources, and which test catches each
@@ -10,10 +9,11 @@
 //!     └──► layout  the rules of house style that a program can check
 //! tests/           end-to-end tests: crashes, full pools, life of daemons and mounts
 //!
-//! below them: fixture (what a test starts with), packstone (the command), cluster (a PostgreSQL server), ledger and bulk
-//!             (what clients saw committed), power_cuts (cycles of load, death and recovery), diagnosis (why something
-//!             hangs), relations (sizes of tables and indexes), events (generated click events), process, scratch,
-//!             requirements, render
+//! below them: fixture (what a test starts with), packstone (the command), ledger and bulk (what clients saw committed),
+//!             power_cuts (cycles of load, death and recovery), diagnosis (why something hangs), relations (sizes of tables
+//!             and indexes), render
+//! from the lab, which needs them too: cluster (a PostgreSQL server), events (generated click events), process, scratch,
+//!             requirements
 //! ```
 //!
 //! Invariants:
@@ -21,23 +21,19 @@
 //! - Only processes that this crate started are signalled, and everything it mounts or creates it removes again.
 //! - Every pool made here has a state directory of its own, so a user's pools are never touched.
 
-pub mod bench;
 pub mod bugs;
 pub mod bulk;
-pub mod cluster;
 pub mod demo;
 pub mod diagnosis;
-pub mod events;
 pub mod fixture;
 pub mod layout;
 pub mod ledger;
 pub mod packstone;
 pub mod posix;
 pub mod power_cuts;
-pub mod process;
 pub mod relations;
 pub mod render;
-pub mod requirements;
 pub mod runner;
-pub mod scratch;
 pub mod soak;
+
+pub use packstone_lab::{cluster, events, process, requirements, scratch};

@@ -1,14 +1,14 @@
-//! `packstone-harness`: what `make demo`, `make test`, `make check`, `make bench`, `make posix`, `make soak` and `make bugs` run. See
+//! `packstone-harness`: what `make demo`, `make test`, `make check`, `make posix`, `make soak` and `make bugs` run. See
 //! the library for its parts.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use packstone_harness::{bench, bugs, demo, layout, posix, runner, soak};
+use packstone_harness::{bugs, demo, layout, posix, runner, soak};
 
 #[derive(Parser)]
-#[command(about = "Demonstration, tests, benchmark and source rules of Packstone")]
+#[command(about = "Demonstration, tests and source rules of Packstone")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -40,8 +40,6 @@ enum Command {
         #[arg(last = true)]
         cargo_arguments: Vec<String>,
     },
-    /// pgbench on an ext4 directory and on Packstone in turns
-    Bench(bench::Options),
     /// Deliberate bugs, one at a time, and which test catches each
     Bugs(bugs::Options),
     /// Test suites of others through the mount, with ext4 as the control
@@ -72,7 +70,6 @@ fn main() -> ExitCode {
             .map(|()| true)
         }
         Command::Test { cargo_arguments } => runner::run(&cargo_arguments),
-        Command::Bench(options) => bench::run(&options).map(|()| true),
         Command::Bugs(options) => bugs::run(&options),
         Command::Posix(options) => posix::run(&options),
         Command::Soak(options) => soak::run(&options),

@@ -9,6 +9,7 @@ mod estimate;
 mod get;
 mod import;
 mod inspect;
+mod lab;
 mod mount;
 mod postgres;
 mod set;
@@ -79,6 +80,8 @@ pub enum Command {
     Estimate(estimate::Arguments),
     /// Make PostgreSQL clusters on datasets
     Postgres(postgres::Arguments),
+    /// Compare kinds of storage by experiment
+    Lab(lab::Arguments),
     /// Have a pool open (started by mount)
     #[command(hide = true)]
     Daemon(daemon::Arguments),
@@ -101,6 +104,7 @@ impl Command {
             Command::Inspect(arguments) => inspect::run(arguments),
             Command::Estimate(arguments) => estimate::run(arguments),
             Command::Postgres(arguments) => postgres::run(arguments),
+            Command::Lab(arguments) => lab::run(arguments),
             Command::Daemon(arguments) => daemon::run(arguments),
         }
     }
