@@ -2,18 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// After this `perf` is taken to hang; it has only a buffer to write.
 const STOP_AT_MOST: Duration = Duration::from_secs(20);
 
-/// In this time `perf` has attached itself, or has failed; a machine under load takes long. Then the phase begins anyway.
-const ATTACH_AT_MOST: Duration = Duration::from_secs(5);
+/// In this time `perf` has attached itself and begun, or has failed; a machine under load takes long.
+const BEGIN_AT_MOST: Duration = Duration::from_secs(10);
 
 /// A running `perf record`.
 #[derive(Debug)]
@@ -25,25 +26,22 @@ pub struct Recording {
 
 impl Recording {
     /// Samples `pids` into the file `data`. The error says why it is not possible and what to do.
+    ///
+    /// `perf` first reads the symbols and mappings of all it is to sample, which takes part of a second. So it starts without
+    /// sampling, is told to begin through its standard input, and says on its standard output that it has.
     pub fn start(pids: &[i32], samples_per_second: u32, data: &Path) -> Result<Recording, String> {
         let list = pids.iter().map(i32::to_string).collect::<Vec<_>>().join(",");
+        let frequency = samples_per_second.to_string();
         let child = Command::new("perf")
-            .args([
-                "record",
-                "-g",
-                "-F",
-                &samples_per_second.to_string(),
-                "-p",
-                &list,
-                "-o",
-            ])
+            .args(["record", "-g", "-F", &frequency, "-p", &list])
+            .args(["--delay", "-1", "--control", "fd:0,1", "-o"])
             .arg(data)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| match error.kind() {
-                std::io::ErrorKind::NotFound => {
+                ErrorKind::NotFound => {
                     "perf is not installed (on Debian: apt-get install linux-perf)".to_owned()
                 }
                 _ => format!("perf could not be started: {error}"),
@@ -52,37 +50,26 @@ impl Recording {
             child: Some(child),
             data: data.to_owned(),
         };
-        recording.wait_until_attached()?;
+        recording.enable()?;
         Ok(recording)
     }
 
-    /// `perf` maps the counters' buffers just before it starts them; before that it may still be refused.
-    fn wait_until_attached(&mut self) -> Result<(), String> {
-        let start = Instant::now();
-        while start.elapsed() < ATTACH_AT_MOST && !self.has_buffers() {
-            self.fail_if_ended()?;
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        self.fail_if_ended()
-    }
-
-    fn has_buffers(&self) -> bool {
-        let maps = self
-            .child
-            .as_ref()
-            .map(|child| fs::read_to_string(format!("/proc/{}/maps", child.id())));
-        maps.and_then(Result::ok)
-            .is_some_and(|maps| maps.contains("[perf_event]"))
-    }
-
-    fn fail_if_ended(&mut self) -> Result<(), String> {
+    fn enable(&mut self) -> Result<(), String> {
         let Some(child) = &mut self.child else {
             return Ok(());
         };
-        match child.try_wait() {
-            Ok(None) => Ok(()),
-            Ok(Some(_)) => Err(refused(&said(child))),
-            Err(error) => Err(format!("perf cannot be waited for: {error}")),
+        if let Some(input) = &mut child.stdin {
+            // Where perf has ended, that shows in what it answers.
+            let _ = input.write_all(b"enable\n");
+        }
+        match child.stdout.as_mut().map(acknowledged) {
+            Some(Ok(true)) => Ok(()),
+            Some(Ok(false)) => {
+                let _ = child.wait();
+                Err(refused(&said(child)))
+            }
+            Some(Err(error)) => Err(format!("perf did not begin: {error}")),
+            None => Err("perf has no output".to_owned()),
         }
     }
 
@@ -106,6 +93,26 @@ impl Recording {
         }
         Ok(std::mem::take(&mut self.data))
     }
+}
+
+/// Waits for the answer of `perf`: true when it is one, false when there will be none.
+fn acknowledged(output: &mut ChildStdout) -> std::io::Result<bool> {
+    let limit = Timespec {
+        tv_sec: BEGIN_AT_MOST.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    let mut waiting = [PollFd::new(output, PollFlags::IN)];
+    loop {
+        match poll(&mut waiting, Some(&limit)) {
+            Ok(0) => return Err(ErrorKind::TimedOut.into()),
+            Ok(_) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut answer = [0; 16];
+    let length = output.read(&mut answer)?;
+    Ok(answer[..length].starts_with(b"ack"))
 }
 
 impl Drop for Recording {
