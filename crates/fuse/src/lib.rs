@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  program ── kernel ── /dev/fuse ──► transport ──► request ──► dispatch ──► packstone_fs
-//!                                         ▲        (decode)        │
+//!                    or io_uring          ▲        (decode)        │
 //!                                         └───────── reply ◄───────┘
 //! ```
 //!

@@ -60,18 +60,22 @@ impl UringLine {
         })
     }
 
-    /// Gives the entry to the kernel, from the thread that will serve it. When this fails the kernel uses the device
-    /// instead, unless every queue has another entry.
     /// Number of the queue its entry is for.
     pub(crate) fn queue(&self) -> usize {
         usize::from(self.queue)
     }
 
+    /// Gives the entry to the kernel, from the thread that will serve it. An entry that the kernel refuses makes it use
+    /// the device instead, unless every queue has another; a failure before that is for `refuse`.
     pub(crate) fn register(&mut self, device: &impl AsFd) -> io::Result<()> {
+        self.enable(device)?;
+        self.register_entry()
+    }
+
+    fn enable(&self, device: &impl AsFd) -> io::Result<()> {
         let submitter = self.ring.submitter();
         submitter.register_enable_rings()?;
-        submitter.register_files(&[device.as_fd().as_raw_fd()])?;
-        self.register_entry()
+        submitter.register_files(&[device.as_fd().as_raw_fd()])
     }
 
     fn register_entry(&mut self) -> io::Result<()> {
@@ -134,8 +138,13 @@ fn set_length(command: &mut squeue::Entry128, length: u32) {
 /// requests back until the last queue has its entry, or until an entry is wrong. This one is wrong.
 pub(crate) fn refuse(device: &impl AsFd) -> io::Result<()> {
     let mut line = UringLine::new(u16::MAX, 0)?;
-    match line.register(device) {
-        Err(_) => Ok(()),
+    line.enable(device)?;
+    match line.register_entry().map_err(|error| error.raw_os_error()) {
+        // The second where an entry was refused before and the administrator has forbidden io_uring since.
+        Err(Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(()),
+        Err(number) => {
+            Err(number.map_or_else(|| io::Error::other("no answer"), io::Error::from_raw_os_error))
+        }
         Ok(()) => Err(io::Error::other("the kernel took an entry that is wrong")),
     }
 }
