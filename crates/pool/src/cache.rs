@@ -70,10 +70,11 @@ pub(crate) struct Caches {
 }
 
 impl Caches {
-    /// Half of the memory budget goes to caches: an eighth to table nodes, a quarter to tree nodes, an eighth to records.
+    /// Half of the memory budget goes to caches: a sixteenth to table nodes, three to tree nodes, a quarter to packed records,
+    /// which are some ten times as much as the nodes that lead to them.
     pub(crate) fn new(budget_bytes: u64) -> Caches {
         let node_cache_items = |bytes: u64| (bytes / 12_000).max(64) as usize;
-        let (table, tree, records) = (budget_bytes / 8, budget_bytes / 4, budget_bytes / 8);
+        let (table, tree, records) = (budget_bytes / 16, budget_bytes / 16 * 3, budget_bytes / 4);
         Caches {
             table_nodes: Cache::with(
                 node_cache_items(table),
