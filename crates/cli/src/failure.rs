@@ -150,7 +150,7 @@ fn kind_of_pool(kind: packstone_pool::ErrorKind) -> FailureKind {
         Kind::Damaged => FailureKind::Damaged,
         Kind::Unavailable | Kind::ViewExpired => FailureKind::Failed,
         Kind::Unsupported => FailureKind::Unsupported,
-        Kind::Busy => FailureKind::Busy,
+        Kind::Busy | Kind::ViewExpired => FailureKind::Busy,
         Kind::ReadOnly => FailureKind::Failed,
     }
 }

@@ -265,7 +265,7 @@ fn threads_with_views_see_whole_commits_while_others_write_and_checkpoint() {
 #[test]
 fn views_expire_rather_than_refuse_room_or_show_other_data() {
     let mut expired = 0;
-    for seed in 0..3 {
+    for seed in 0..2 {
         let media = Arc::new(SimulatedMedia::new(20 << 20));
         let mut life = Life::new(seed, &media);
         life.value_bytes_max = 1500;
@@ -275,7 +275,7 @@ fn views_expire_rather_than_refuse_room_or_show_other_data() {
         expired += life.finish();
     }
     assert!(
-        expired > 20,
+        expired > 15,
         "only {expired} views expired: the test shows little"
     );
 }
