@@ -114,6 +114,9 @@ pub(super) fn detach_loops_over(directory: &Path) {
                 path: Path::new("/dev").join(device.file_name()),
                 attached: true,
             };
+            if let Ok(number) = DeviceNumber::of_device(&left.path) {
+                confinement::forget_limits(number);
+            }
             if let Err(error) = left.detach() {
                 eprintln!("{error:#}");
                 left.attached = false;
