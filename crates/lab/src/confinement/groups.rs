@@ -66,6 +66,11 @@ impl Hierarchy {
         None
     }
 
+    /// Where it is mounted, which is the directory of its root group.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Brings this process into the root group.
     pub(super) fn enter_root(self) -> Result<Group> {
         let group = Group {

@@ -131,6 +131,22 @@ impl Drop for Confinement {
     }
 }
 
+/// Takes away the limits that a killed run has left on a loop device. Only version 1 keeps them; its group is the root.
+pub(crate) fn forget_limits(device: DeviceNumber) {
+    let unused = Limits {
+        bytes_per_second: 1,
+        operations_per_second: 1,
+    };
+    if let Some(hierarchy) = Hierarchy::find("blkio", "io")
+        && hierarchy.version == Version::One
+    {
+        for (file, _, undo) in rules(Version::One, device, unused) {
+            // Fails where this user may not, who then has no loop device either.
+            let _ = std::fs::write(hierarchy.root().join(file), undo);
+        }
+    }
+}
+
 /// File, rule, and the rule that undoes it.
 fn rules(version: Version, device: DeviceNumber, limits: Limits) -> Vec<(&'static str, String, String)> {
     let Limits {

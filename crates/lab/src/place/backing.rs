@@ -186,7 +186,7 @@ fn scramble(chunk: &mut [u8], state: &mut u64) {
 }
 
 /// Refuses a device that somebody uses, always, and one that holds anything, unless forced.
-fn refuse_used(device: &Path, force: bool) -> Result<()> {
+pub(super) fn refuse_used(device: &Path, force: bool) -> Result<()> {
     let shown = device.display();
     let metadata = device
         .metadata()

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::confinement;
 use crate::invoke;
 
 /// Major and minor number of a block device.
@@ -76,6 +77,8 @@ impl LoopDevice {
              that can do direct I/O",
             device.path.display()
         );
+        // The limits of a run that was killed stay with the device's number.
+        confinement::forget_limits(DeviceNumber::of_device(&device.path)?);
         // Where the kernel has no such switch the backing file is filled again when it got holes.
         let _ = std::fs::write(sysfs.join("queue/discard_max_bytes"), "0");
         Ok(device)
@@ -99,6 +102,26 @@ impl LoopDevice {
         }
         self.attached = false;
         Ok(())
+    }
+}
+
+/// Detaches every loop device over a file in `directory`; one in use goes when its user does.
+pub(super) fn detach_loops_over(directory: &Path) {
+    for device in std::fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+        let file = std::fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+        if Path::new(file.trim()).starts_with(directory) {
+            let mut left = LoopDevice {
+                path: Path::new("/dev").join(device.file_name()),
+                attached: true,
+            };
+            if let Ok(number) = DeviceNumber::of_device(&left.path) {
+                confinement::forget_limits(number);
+            }
+            if let Err(error) = left.detach() {
+                eprintln!("{error:#}");
+                left.attached = false;
+            }
+        }
     }
 }
 

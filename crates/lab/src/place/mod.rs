@@ -125,6 +125,23 @@ pub(crate) fn missing(arm: &Arm, packstone: &Path) -> Vec<String> {
     missing
 }
 
+/// Unmounts and detaches what a run that was killed has left in its directory, as far as that can be done. A pool's daemon
+/// ends with its mount.
+pub(crate) fn take_down_leftovers(directory: &Path) {
+    let mountpoint = directory.join("mount");
+    // Fails where nothing is mounted, and what is still mounted is told by whoever removes the directory.
+    let _ = rustix::mount::unmount(&mountpoint, rustix::mount::UnmountFlags::empty());
+    block::detach_loops_over(directory);
+}
+
+/// Says why the user's device cannot be the backing, if it is one.
+pub(crate) fn check_device(wanted: &crate::experiment::Backing, force: bool) -> Result<()> {
+    match &wanted.device {
+        Some(device) => backing::refuse_used(device, force),
+        None => Ok(()),
+    }
+}
+
 /// Drops the kernel's clean caches; a note when this user may not.
 fn drop_caches() -> Option<String> {
     rustix::fs::sync();

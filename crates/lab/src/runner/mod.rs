@@ -113,6 +113,9 @@ pub fn preview(options: &Options) -> Result<Preview> {
             experiment.backing.size_bytes() >> 20
         ));
     }
+    if let Err(error) = place::check_device(&experiment.backing, options.force) {
+        missing.push(format!("{error:#}"));
+    }
     let room_directory = experiment.backing.directory.clone();
     let free_bytes = free_bytes(&room_directory)?;
     if free_bytes < room_bytes.saturating_add(SPARE_BYTES) {

@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::place::Surroundings;
+use crate::place::{self, Surroundings};
+use crate::process;
 
 /// Sockets lie in it, and their paths may have some 100 bytes.
 const PATH_BYTES_MAX: usize = 60;
+
+const PREFIX: &str = "packstone-lab-";
 
 pub(super) struct WorkDirectory {
     path: PathBuf,
@@ -21,7 +24,8 @@ impl WorkDirectory {
         let parent = parent
             .canonicalize()
             .with_context(|| format!("backing.directory: cannot look at {}", parent.display()))?;
-        let path = parent.join(format!("packstone-lab-{}", std::process::id()));
+        remove_leftovers(&parent);
+        let path = parent.join(format!("{PREFIX}{}", std::process::id()));
         ensure!(
             path.as_os_str().len() <= PATH_BYTES_MAX,
             "backing.directory: {} is too long for the sockets that lie in it; choose a shorter one",
@@ -66,6 +70,30 @@ impl WorkDirectory {
     }
 }
 
+/// Takes down what runs left that were killed: their mounts, loop devices and files.
+fn remove_leftovers(parent: &Path) {
+    let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name();
+        let pid = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(PREFIX)?.parse().ok());
+        let Some(pid) = pid.filter(|pid: &i32| !process::exists(*pid)) else {
+            continue;
+        };
+        eprintln!(
+            "taking down what process {pid} left in {}",
+            entry.path().display()
+        );
+        place::take_down_leftovers(&entry.path());
+        // Removes the directory, unless something is still mounted there.
+        drop(WorkDirectory {
+            scratch: entry.path().join("scratch"),
+            path: entry.path(),
+        });
+    }
+}
+
 fn copy_small_files(from: &Path, target: &Path) -> std::io::Result<u32> {
     const SMALL_BYTES: u64 = 16 << 20;
     let mut copied = 0;
@@ -104,6 +132,20 @@ impl Drop for WorkDirectory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn leftovers_of_dead_runs_go_and_those_of_living_ones_stay() {
+        let parent = tempfile::tempdir().expect("a directory");
+        // No process has the largest number there is.
+        let dead = parent.path().join(format!("{PREFIX}{}", i32::MAX));
+        let living = parent.path().join(format!("{PREFIX}{}", std::process::id()));
+        let other = parent.path().join(format!("{PREFIX}data"));
+        for directory in [&dead, &living, &other] {
+            std::fs::create_dir_all(directory.join("scratch")).expect("a directory");
+        }
+        remove_leftovers(parent.path());
+        assert!(!dead.exists() && living.exists() && other.exists());
+    }
 
     #[test]
     fn it_is_removed_and_logs_are_kept() {
