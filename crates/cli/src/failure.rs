@@ -148,7 +148,7 @@ fn kind_of_pool(kind: packstone_pool::ErrorKind) -> FailureKind {
         Kind::AlreadyExists => FailureKind::Refused,
         Kind::NoSpace => FailureKind::NoSpace,
         Kind::Damaged => FailureKind::Damaged,
-        Kind::Unavailable | Kind::ViewExpired => FailureKind::Failed,
+        Kind::Unavailable => FailureKind::Failed,
         Kind::Unsupported => FailureKind::Unsupported,
         Kind::Busy | Kind::ViewExpired => FailureKind::Busy,
         Kind::ReadOnly => FailureKind::Failed,
