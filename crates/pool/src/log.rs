@@ -42,28 +42,40 @@ pub(crate) const UNFOLDING_MAX: u64 = 64;
 /// Who writes and flushes for all who wait.
 #[derive(Default)]
 pub(crate) struct Turn {
-    taken: std::sync::Mutex<bool>,
+    queue: std::sync::Mutex<Queue>,
     ended: std::sync::Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    is_taken: bool,
+    /// Waking costs a system call, also where nobody sleeps.
+    waiting: u32,
 }
 
 impl Turn {
     /// Waits until `done` is true or an error, or until the turn is ours: answers whether it is.
     fn begin(&self, done: impl Fn() -> Result<bool>) -> Result<bool> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if done()? {
                 return Ok(false);
             }
-            if !std::mem::replace(&mut *taken, true) {
+            if !std::mem::replace(&mut queue.is_taken, true) {
                 return Ok(true);
             }
-            taken = self.ended.wait(taken).unwrap_or_else(PoisonError::into_inner);
+            queue.waiting += 1;
+            queue = self.ended.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.waiting -= 1;
         }
     }
 
     fn end(&self) {
-        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        self.ended.notify_all();
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.is_taken = false;
+        if queue.waiting > 0 {
+            self.ended.notify_all();
+        }
     }
 }
 

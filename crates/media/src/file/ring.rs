@@ -21,7 +21,7 @@ const DEPTH: u32 = 64;
 
 enum Ring {
     Untried,
-    Ready(IoUring),
+    Ready(Box<IoUring>),
     Missing,
 }
 
@@ -34,7 +34,7 @@ thread_local! {
 pub(super) fn read_all(file: &File, requests: &mut [ReadRequest<'_>]) -> Option<Vec<io::Result<usize>>> {
     RING.with_borrow_mut(|slot| {
         if matches!(slot, Ring::Untried) {
-            *slot = IoUring::new(DEPTH).map_or(Ring::Missing, Ring::Ready);
+            *slot = IoUring::new(DEPTH).map_or(Ring::Missing, |ring| Ring::Ready(Box::new(ring)));
         }
         let Ring::Ready(ring) = slot else { return None };
         let outcomes = read_with(ring, file, requests);
@@ -118,3 +118,6 @@ fn is_passing(error: &io::Error) -> bool {
         Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)
     )
 }
+
+#[cfg(test)]
+mod tests;
