@@ -46,6 +46,9 @@ pub struct PoolStatus {
     pub flushes: u64,
     /// Checkpoints since the pool was opened.
     pub checkpoints: u64,
+    /// What the kernel asked of the mounts there are now, by the protocol's names: `WRITE`, `FSYNC` and so on.
+    #[serde(default)]
+    pub requests: BTreeMap<String, u64>,
     /// The `memory` property in force.
     pub memory_budget_bytes: u64,
     /// What caches and buffers use of it.

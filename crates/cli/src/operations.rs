@@ -65,6 +65,7 @@ pub fn status(pool: &Pool, name: &PoolName, mounts: &MountTable) -> anyhow::Resu
         },
         flushes: statistics.flushes,
         checkpoints: statistics.checkpoints,
+        requests: BTreeMap::new(),
         memory_budget_bytes: statistics.memory_budget_bytes,
         memory_used_bytes: statistics.memory_used_bytes,
         datasets: list_datasets(pool, name, mounts)?,

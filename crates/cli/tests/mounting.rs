@@ -330,6 +330,7 @@ fn the_transport_is_chosen_by_the_environment_and_shown() {
         fs::write(format!("{directory}/{choice}"), b"x").unwrap();
         let status = place.run(&["status", "tank", "--json"]).json();
         assert_eq!(status["datasets"][0]["transport"], expected);
+        assert_eq!(status["requests"]["WRITE"], 1, "{status}");
         place.run(&["unmount", &directory]).succeeds();
         let closed = place.run(&["status", "tank", "--json"]).json();
         assert!(closed["datasets"][0]["transport"].is_null(), "{closed}");

@@ -83,6 +83,17 @@ impl Mounts {
             .collect()
     }
 
+    /// Requests of the kernel to all mounts, by the protocol's names.
+    pub fn requests(&self) -> BTreeMap<String, u64> {
+        let mut requests = BTreeMap::new();
+        for active in self.table.lock().active.values() {
+            for (name, count) in active.mounted.statistics().requests {
+                *requests.entry(name.to_string()).or_insert(0) += count;
+            }
+        }
+        requests
+    }
+
     /// Dataset to mountpoint.
     pub fn table(&self) -> MountTable {
         let table = self.table.lock();

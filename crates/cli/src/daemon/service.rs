@@ -24,6 +24,7 @@ impl Daemon {
                 dataset.transport = Some(mount.transport);
             }
         }
+        status.requests = self.mounts.requests();
         if self.mounts.is_closing() {
             status.state = "closing".to_string();
         }
