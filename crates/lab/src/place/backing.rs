@@ -1,9 +1,9 @@
 //! What the storage of every turn is made on: one file, written once, or the user's device.
 //!
 //! The file is filled with bytes that do not compress before the first turn, so that blocks need no allocating in it and
-//! a thin or compressing layer below gains nothing. Loop devices over it take no discards: otherwise a file system that
-//! discards would punch holes into it, and whoever comes next would pay for filling them. Before each turn the file is
-//! looked at, and filled again when holes have appeared all the same.
+//! a thin or compressing layer below gains nothing. File systems are made and mounted without discards, which would punch
+//! holes into it, and whoever comes next would pay for filling them. Before each turn the file is looked at, and filled
+//! again when holes have appeared all the same.
 
 use std::fs::File;
 use std::io::Write;

@@ -60,7 +60,7 @@ pub(crate) struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Attaches `file` to the next free loop device, with direct I/O and without discards.
+    /// Attaches `file` to the next free loop device, with direct I/O.
     pub(crate) fn attach(file: &Path) -> Result<LoopDevice> {
         let mut losetup = invoke::program("losetup")?;
         losetup.args(["--direct-io=on", "--find", "--show"]).arg(file);
@@ -79,8 +79,6 @@ impl LoopDevice {
         );
         // The limits of a run that was killed stay with the device's number.
         confinement::forget_limits(DeviceNumber::of_device(&device.path)?);
-        // Where the kernel has no such switch the backing file is filled again when it got holes.
-        let _ = std::fs::write(sysfs.join("queue/discard_max_bytes"), "0");
         Ok(device)
     }
 

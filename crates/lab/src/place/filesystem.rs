@@ -1,6 +1,6 @@
 //! ext4, xfs and btrfs on the turn's device.
 //!
-//! mkfs discards nothing, since the device has been written before and takes no discards. ext4 is made with its inode
+//! Nothing discards, neither mkfs nor the mounts: discards would punch holes into the file below the device. ext4 is made with its inode
 //! tables and its journal written: otherwise the kernel would write them in the background during the turn.
 
 use std::collections::BTreeMap;
@@ -33,7 +33,8 @@ pub(super) fn make(arm: &Arm, device: Attached, surroundings: &Surroundings) -> 
             .arg(device.path()),
     )?;
     let mountpoint = surroundings.directory.join("mount");
-    let mounted = Mounted::new(device.path(), arm.kind.name(), &arm.mount_options, mountpoint)?;
+    let options = mount_options(arm);
+    let mounted = Mounted::new(device.path(), arm.kind.name(), &options, mountpoint)?;
     let directory = mounted.mountpoint().join("data");
     std::fs::create_dir(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
     sync_file_system(&directory)?;
@@ -45,6 +46,16 @@ pub(super) fn make(arm: &Arm, device: Attached, surroundings: &Surroundings) -> 
         directory,
         settings: arm.settings().clone(),
     }))
+}
+
+/// The user's options come last and win.
+fn mount_options(arm: &Arm) -> String {
+    match (arm.kind, arm.mount_options.as_str()) {
+        // The others discard only when they are told to.
+        (Kind::Btrfs, "") => "nodiscard".to_owned(),
+        (Kind::Btrfs, options) => format!("nodiscard,{options}"),
+        (_, options) => options.to_owned(),
+    }
 }
 
 fn mkfs_arguments(arm: &Arm) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! Storage of the arms, one file a kind, made freshly for each turn.
 //!
 //! ```text
-//!  backing file ─► loop device (direct I/O, no discard) ─┬─► mkfs, mount          ext4, xfs, btrfs
+//!  backing file ─► loop device (direct I/O) ─────────────┬─► mkfs, mount          ext4, xfs, btrfs
 //!  or the user's device ─────────────────────────────────┼─► zpool create         zfs
 //!                                                        └─► packstone create     a pool with the device as its member
 //!  directory of a file system that is there ────────────────────────────────────► directory
