@@ -36,7 +36,10 @@ pub fn destroy_step(pool: &Pool, dataset: &str) -> Result<bool> {
     transaction.may_use_reserve();
     let mut freed = FreedOnce::default();
     for (key, value) in &pairs {
-        if let Some(keys::Key::Extent(ino, index)) = keys::parse(key) {
+        // Pairs of a key-value tree may look like anything, and own no records.
+        if !found.is_key_value()
+            && let Some(keys::Key::Extent(ino, index)) = keys::parse(key)
+        {
             let record = decode_extent(value).ok();
             match record.map(|id| (id, pool.packed_bytes(id))) {
                 Some((id, Ok(1..))) if freed.is_first(id) => transaction.free(found.tree, id),

@@ -6,6 +6,7 @@ mod support;
 
 use packstone_fs::{ErrorKind, FileKind, Ino, check, destroy_step};
 use packstone_media::SimulatedMedia;
+use packstone_pool::kv::{Durability, Store};
 use packstone_pool::{Pool, Transaction, TreeId};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -281,4 +282,32 @@ fn inode_numbers_in_use_are_not_given_out_again() {
     assert!(error.message.contains("read-only"), "{error}");
     let fs = open(true).unwrap();
     fs.lookup(&caller(5), Ino::ROOT, b"f0").unwrap();
+}
+
+/// A key of a key-value tree may look like the place of a record in a file. Destroying the tree frees no record by it.
+#[test]
+fn destroying_a_key_value_tree_frees_nobody_elses_records() {
+    let media = example_device();
+    let pool = support::open_pool(&media);
+    let store = Store::on(pool.clone());
+    let pairs = store.tree("pairs").unwrap();
+    let mut writer = store.begin();
+    for id in 0..64u8 {
+        let key = [&7u64.to_be_bytes()[..], &[2], &u64::from(id).to_be_bytes()].concat();
+        writer.put(pairs, &key, &[id]).unwrap();
+    }
+    writer.commit(Durability::Durable).unwrap();
+    pool.checkpoint_now().unwrap();
+    pool.mark_dataset_destroying("pairs").unwrap();
+    while destroy_step(&pool, "pairs").unwrap() {}
+    pool.close().unwrap();
+    drop((store, pool));
+
+    let pool = support::open_pool(&media);
+    support::check_clean(&pool);
+    let fs = support::open(&pool);
+    let file = fs.lookup(&caller(6), Ino::ROOT, b"f1").unwrap().ino;
+    let mut content = Vec::new();
+    fs.read(&caller(6), file, 4096, 10_000, &mut content).unwrap();
+    assert!(content == [2; 10_000]);
 }

@@ -148,9 +148,9 @@ impl FileMedia {
             let length_bytes = request.buffer.len();
             let result = match outcome {
                 Ok(read) if read == length_bytes => Ok(()),
-                // A short read, or one that was interrupted: the careful way finishes it or says what is wrong.
-                Ok(_) => self.read_exactly(request.offset_bytes, request.buffer),
-                Err(error) => Err(self.failed("read", error)),
+                // A short read, an interrupted one, or one for which the kernel had no thread to spare just then: the
+                // careful way finishes it or says what is wrong.
+                Ok(_) | Err(_) => self.read_exactly(request.offset_bytes, request.buffer),
             };
             self.counters.read(length_bytes, result)?;
         }

@@ -289,10 +289,12 @@ impl Pool {
         for (segment, usage) in writer.image.iter() {
             // Free in the image but not in the live table: emptied before the freeze, or opened by the log since.
             let live = state.segments.get(segment);
-            if usage.kind == SegmentKind::Free && freeze.image.get(segment).kind != SegmentKind::Free {
+            let was = freeze.image.get(segment).kind;
+            if usage.kind == SegmentKind::Free && was != SegmentKind::Free {
                 if live.live_bytes == 0 && !state.segments.is_open(segment) {
                     state.segments.free(segment);
-                    if !state.views.is_empty() {
+                    // Views read nodes, and those lie nowhere else.
+                    if was == SegmentKind::Nodes && !state.views.is_empty() {
                         let publish = state.publishes;
                         state.segments.hold(segment, publish);
                     }

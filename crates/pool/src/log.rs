@@ -79,6 +79,20 @@ impl Turn {
     }
 }
 
+/// Ends the turn, also when whoever has it panics.
+struct TurnEnd<'a>(&'a Pool);
+
+impl Drop for TurnEnd<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The group may be half written, and nobody has it any more: nothing may be promised after it.
+            let reason = "the pool stopped after a panic while it wrote the log; close it and open it again";
+            self.0.state.write().stopped.get_or_insert(reason.to_string());
+        }
+        self.0.turn.end();
+    }
+}
+
 /// Position of the log; owned by whoever holds the log lock.
 pub(crate) struct LogWriter {
     pub cursors: [Cursor; LOG_STREAMS],
@@ -385,8 +399,9 @@ impl Pool {
         if !self.turn.begin(|| self.is_durable(through))? {
             return Ok(());
         }
+        let turn = TurnEnd(self);
         let result = self.write_group(&mut self.log.lock(), true);
-        self.turn.end();
+        drop(turn);
         result
     }
 

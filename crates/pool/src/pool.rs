@@ -27,7 +27,7 @@ use crate::overlay::FixedState;
 use crate::scan::merged_scan;
 use crate::state::{Pending, Recent, State};
 use crate::stores::{TableStore, TreeStore, locate};
-use crate::transaction::{Operation, Transaction, is_too_long};
+use crate::transaction::{KEY_BYTES_MAX, Operation, Transaction, is_too_long};
 use crate::types::{CommitSequence, Location, RECORD_RAW_BYTES_MAX, RecordId, TreeId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
@@ -134,7 +134,8 @@ impl Pool {
         }
         for operation in &transaction.operations {
             match operation {
-                Operation::Change(_, item) if is_too_long(item) => {
+                // A key that is deleted goes into the log as well.
+                Operation::Change(_, item) if is_too_long(item) || item.key().len() > KEY_BYTES_MAX => {
                     return invalid(format!(
                         "a pair of {} and {} bytes is too long",
                         item.key().len(),

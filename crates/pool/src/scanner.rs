@@ -7,12 +7,13 @@
 //! The log must not grow while a scanner is used: its windows would not show it.
 
 use crate::batch::{Batch, HEADER_BYTES, Header};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::geometry::Geometry;
 use crate::slot::Cursor;
 use crate::types::{SECTOR_BYTES, SegmentId};
 use packstone_media::AlignedBuffer;
 use std::cell::RefCell;
+use std::ops::Range;
 
 /// Length of a window: long enough that the device's time for a round trip does not count.
 const WINDOW_BYTES: u32 = 1 << 20;
@@ -42,6 +43,9 @@ pub(crate) struct Scanner<'a> {
     pool_tag: u64,
     /// The least recently read one first.
     windows: RefCell<Vec<Window>>,
+    /// Windows, and (empty ranges) starts of exact reads, that could not be read: a device may take seconds to say so, and is
+    /// not asked again.
+    unreadable: RefCell<Vec<(SegmentId, Range<u32>)>>,
 }
 
 impl<'a> Scanner<'a> {
@@ -50,6 +54,7 @@ impl<'a> Scanner<'a> {
             geometry,
             pool_tag,
             windows: RefCell::default(),
+            unreadable: RefCell::default(),
         }
     }
 
@@ -109,26 +114,52 @@ impl<'a> Scanner<'a> {
                 return Ok(look(piece));
             }
         }
+        let bytes = self.read_window(segment, start, end)?;
+        windows.retain(|window| window.segment != segment);
+        if windows.len() == WINDOWS {
+            windows.remove(0);
+        }
+        let seen = look(&bytes[..length_bytes as usize]);
+        windows.push(Window {
+            segment,
+            start,
+            bytes,
+        });
+        Ok(seen)
+    }
+
+    /// Reads from `start` to the end of a window, or at least to `end` where the rest cannot be read.
+    fn read_window(&self, segment: SegmentId, start: u32, end: u32) -> Result<AlignedBuffer> {
         let window_end = self
             .geometry
             .segment_bytes()
             .min(start.saturating_add(WINDOW_BYTES));
-        if end < window_end
-            && let Ok((bytes, _)) = self.geometry.read(segment, start, window_end)
-        {
-            windows.retain(|window| window.segment != segment);
-            if windows.len() == WINDOWS {
-                windows.remove(0);
+        let mut unreadable = self.unreadable.borrow_mut();
+        let touches_unreadable = unreadable
+            .iter()
+            .any(|(other, range)| *other == segment && start < range.end && range.start < window_end);
+        if end < window_end && !touches_unreadable {
+            match self.geometry.read(segment, start, window_end) {
+                Ok((bytes, _)) => return Ok(bytes),
+                Err(_) => unreadable.push((segment, start..window_end)),
             }
-            let seen = look(&bytes[..length_bytes as usize]);
-            windows.push(Window {
-                segment,
-                start,
-                bytes,
-            });
-            return Ok(seen);
         }
-        let (bytes, _) = self.geometry.read(segment, start, end)?;
-        Ok(look(&bytes[..length_bytes as usize]))
+        if unreadable
+            .iter()
+            .any(|(other, range)| *other == segment && *range == (start..start))
+        {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                "read segment",
+                format!("segment {segment} offset {start} could not be read just before"),
+            ));
+        }
+        match self.geometry.read(segment, start, end) {
+            Ok((bytes, _)) => Ok(bytes),
+            Err(error) => {
+                unreadable.push((segment, start..start));
+                Err(error)
+            }
+        }
     }
 }

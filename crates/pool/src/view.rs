@@ -245,7 +245,7 @@ impl View {
         }
     }
 
-    fn has_expired(&self) -> bool {
+    pub(crate) fn has_expired(&self) -> bool {
         self.pool.state.read().segments.lost_before() > self.cell.publish || self.cell.pinned.read().is_none()
     }
 }

@@ -81,7 +81,10 @@ impl<'s> Writer<'s> {
     /// The pairs of a range in key order, as this transaction has them now; also read from its end.
     pub fn range(&mut self, tree: TreeId, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Range<'_> {
         let own = self.own().get(&tree).cloned();
-        // Nobody else commits while this writer is open, so a view of any moment since is the same.
+        // Nobody else commits to these trees while this writer is open, so a view of any moment since is the same.
+        if self.view.as_ref().is_some_and(View::has_expired) {
+            self.view = None;
+        }
         let view = self.view.get_or_insert_with(|| self.pool.view());
         view.range_below(tree, from, to, own)
     }
