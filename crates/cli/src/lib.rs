@@ -47,6 +47,7 @@ mod output;
 mod pool_properties;
 mod postgres;
 mod state;
+mod transport;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -336,4 +336,15 @@ fn the_transport_is_chosen_by_the_environment_and_shown() {
         assert!(closed["datasets"][0]["transport"].is_null(), "{closed}");
     }
     mount("pigeon").fails(2, &["PACKSTONE_FUSE_TRANSPORT", "io_uring"]);
+    // A daemon whose first mount failed waits for another, which has a choice of its own.
+    let mut first = place.command(&["mount", "tank/pg", "/dev/null", "--json"]);
+    support::outcome(
+        first
+            .env("PACKSTONE_FUSE_TRANSPORT", "io_uring")
+            .output()
+            .unwrap(),
+    )
+    .fails(2, &[]);
+    assert_eq!(mount("device").json()["transport"], "device");
+    place.run(&["unmount", &directory]).succeeds();
 }

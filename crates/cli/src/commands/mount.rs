@@ -11,6 +11,7 @@ use crate::mountpoint;
 use crate::names::DatasetName;
 use crate::output::emit_facts;
 use crate::state::StateDirectory;
+use crate::transport;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -53,6 +54,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         mountpoint: mountpoint::absolute(&arguments.mountpoint)?,
         read_only: arguments.read_only,
         threads: arguments.threads.map(usize::from),
+        transport: transport::from_environment()?,
     };
     if arguments.foreground {
         let shown = request.mountpoint.display().to_string();
@@ -79,6 +81,7 @@ pub fn mount_dataset(
         mountpoint,
         read_only: false,
         threads: None,
+        transport: transport::from_environment()?,
     };
     mount_through_daemon(state, dataset, &request)
 }

@@ -54,6 +54,9 @@ pub struct MountRequest {
     /// Threads that answer the kernel; `None`: by the number of processors.
     #[serde(default)]
     pub threads: Option<usize>,
+    /// How requests are to come: `auto`, `device` or `io_uring`; `None`: as the daemon's environment says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transport: Option<String>,
 }
 
 /// The routes; served by [`serve`].

@@ -9,6 +9,7 @@ use crate::failure::{Failure, FailureKind, describe, kind_of};
 use crate::names::PoolName;
 use crate::output;
 use crate::state::StateDirectory;
+use crate::transport;
 use anyhow::Context;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -32,6 +33,8 @@ pub fn launch(state: &StateDirectory, pool: &PoolName) -> anyhow::Result<()> {
         .arg("daemon")
         .arg(pool.as_str())
         .env("PACKSTONE_STATE_DIR", state.path())
+        // Each request to mount brings its own choice; the first one's must not stick to the daemon.
+        .env_remove(transport::VARIABLE)
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

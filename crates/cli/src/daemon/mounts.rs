@@ -12,9 +12,10 @@ use crate::failure::{Failure, FailureKind, describe};
 use crate::mountpoint;
 use crate::names::PoolName;
 use crate::operations::{self, MountTable};
+use crate::transport;
 use anyhow::Context;
 use packstone_fs::{FileSystem, MountOptions};
-use packstone_fuse::{ErrorKind, MountConfig, Mounted, TransportChoice};
+use packstone_fuse::{ErrorKind, MountConfig, Mounted};
 use packstone_pool::Pool;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -44,22 +45,6 @@ struct ActiveMount {
     file_system: Arc<FileSystem>,
     mounted: Mounted,
     status: MountStatus,
-}
-
-/// Names how requests are to come from the kernel: `auto`, `device` or `io_uring`.
-const TRANSPORT_VARIABLE: &str = "PACKSTONE_FUSE_TRANSPORT";
-
-fn transport_choice() -> anyhow::Result<TransportChoice> {
-    match std::env::var(TRANSPORT_VARIABLE) {
-        Err(std::env::VarError::NotPresent) => Ok(TransportChoice::Auto),
-        Ok(text) => text
-            .parse()
-            .map_err(|error| Failure::error(FailureKind::Usage, format!("{TRANSPORT_VARIABLE}: {error}"))),
-        Err(error) => Err(Failure::error(
-            FailureKind::Usage,
-            format!("{TRANSPORT_VARIABLE}: {error}"),
-        )),
-    }
 }
 
 impl Mounts {
@@ -165,7 +150,7 @@ impl Mounts {
             }
         }
         operations::find_active(&self.pool, &name)?;
-        let transport = transport_choice()?;
+        let transport = transport::choose(request.transport.as_deref())?;
         let mountpoint = mountpoint::prepare(&request.mountpoint)?;
         let options = MountOptions {
             read_only: request.read_only,
