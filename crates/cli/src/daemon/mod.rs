@@ -30,6 +30,7 @@ use anyhow::Context;
 use background::Background;
 use mounts::Mounts;
 use packstone_pool::{Pool, PoolState};
+use rustix::process::{Resource, getrlimit, setrlimit};
 pub use server::MountRequest;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -65,6 +66,7 @@ pub fn run(
     ready: impl FnOnce(),
 ) -> anyhow::Result<()> {
     abort_on_panic();
+    raise_descriptor_limit();
     // The socket must never exist with a wider mode, not even between bind and chmod.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let entry = state.entry(name)?;
@@ -258,6 +260,16 @@ fn bind(path: &std::path::Path) -> anyhow::Result<UnixListener> {
         .set_nonblocking(true)
         .with_context(|| format!("listen on {}", path.display()))?;
     Ok(listener)
+}
+
+/// Each worker of a mount has a descriptor of its own, so that a few mounts on a large machine exceed the usual soft limit
+/// of 1024, which is for programs that call select(2).
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "could not raise the limit of open files");
+    }
 }
 
 fn abort_on_panic() {
