@@ -13,6 +13,10 @@
 //!
 //! The reserve is a twelfth of the pool, at least 20 segments (a third of a tiny pool): room for the cleaner to work in and for checkpoints.
 //! Transactions that make room may use half of it.
+//!
+//! Known to be wrong: where most records take about half a segment, moving them wins nothing, and a full pool may then
+//! refuse even what makes room, with a handful of free segments left. Admitting such a transaction with fewer only moves
+//! the end (`docs/testing.md` has a life that shows it).
 
 use crate::batch::ENTRY_BYTES_MAX;
 use crate::error::{Error, ErrorKind, Result};
